@@ -48,7 +48,8 @@ def our_fetcher(server: CannedPubSub, root: Path, *, plain: bool) -> Iterator[No
         plain=plain,
     )
     plan = FetchPlan(TARGET, str(root), "bench", b"k" * 16, settings=settings.to_json(), max_held_bytes=128 << 20)
-    group = FetcherGroup(plan, 1)
+    group = FetcherGroup()
+    group.add(plan, 1)
     group.start()
     try:
         yield

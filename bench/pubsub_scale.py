@@ -49,8 +49,7 @@ from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentWriter
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.planning import plan
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import plan, read_slices
 
 CASES = ("fetch", "stages", "ledger", "cluster")
 FETCHERS = (1, 2, 4)
@@ -160,7 +159,8 @@ def fetch(count: int, size: int, seconds: float, root: Path) -> Window:
     """Fetch into a spool with so many processes."""
     _, spool = new_spool(root)
     with CannedPubSub(size=size) as server:
-        group = FetcherGroup(fetch_plan(server, root, spool), count)
+        group = FetcherGroup()
+        group.add(fetch_plan(server, root, spool), count)
         group.start()
         try:
             wait_for(lambda: all(status.fetched_rows for status in group.status()) and server.stats()["acked"] > 0)

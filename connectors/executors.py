@@ -18,17 +18,14 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-
-from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
 from connectors.core.formats import Connector
 from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.observe.supervise import judge
-from connectors.spool.fetching.external_runner import external_connector, external_plans, fetch_in_task
+from connectors.spool.fetching.external import external_connector, fetch_in_task
 from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
@@ -70,9 +67,7 @@ def fetch_on_executors(
     Raises:
         OptionError: the format is unknown or has no fetchers.
     """
-    fetching = ExecutorFetching(spark, external_connector(source), options, fetchers, query)
-    fetching.start()
-    return fetching
+    return ExecutorFetching(spark, external_connector(source), options, fetchers, query)
 
 
 class ExecutorFetching:
@@ -87,6 +82,7 @@ class ExecutorFetching:
         query: StreamingQuery | None,
     ) -> None:
         self._spark = spark
+        self._is_classic = hasattr(spark, "_jsparkSession")
         self._connector = connector
         self._options = option_texts(options)
         self._fetchers = fetchers
@@ -96,14 +92,13 @@ class ExecutorFetching:
         self._error: ConnectorError | None = None
         self._jobs = 0
         self._thread = threading.Thread(target=self._run, name="fetch-on-executors", daemon=True)
-        self._watch = threading.Thread(target=self._end_with_query, name="fetch-until-end", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._end_with_query, name="fetch-until-end", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -120,11 +115,6 @@ class ExecutorFetching:
     def jobs(self) -> int:
         """How many Spark jobs were started: more than one when Spark gave one up."""
         return self._jobs
-
-    def start(self) -> None:
-        """Start the job; `fetch_on_executors` does it."""
-        self._thread.start()
-        self._watch.start()
 
     def stop(self) -> None:
         """End it: what the fetchers hold is published or handed back."""
@@ -152,7 +142,7 @@ class ExecutorFetching:
 
     def _interrupt(self) -> None:
         try:
-            if _is_classic(self._spark):
+            if self._is_classic:
                 self._spark.sparkContext.cancelJobGroup(self._tag)
             else:
                 self._spark.interruptTag(self._tag)
@@ -161,8 +151,8 @@ class ExecutorFetching:
 
     def _run(self) -> None:
         try:
-            plans = external_plans(self._connector, self._options, os.environ, self._fetchers)
-            if _is_classic(self._spark):
+            plans = self._connector.load(self._connector.external_fetch)(self._options, os.environ, self._fetchers)
+            if self._is_classic:
                 # Not by a tag: in Spark Classic it means another one in each thread.
                 self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")
             else:
@@ -188,20 +178,16 @@ class ExecutorFetching:
                 self._judge(error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     backoff.reset()
-                self._stopping.wait(backoff.next_delay_seconds())
             else:
                 if self._query is None:
                     _log.warning("no query has written to the ledger for maxReaderAge: fetching on executors ends")
                     return
                 # Its reader has written nothing for long. Whether the query has ended is seen to elsewhere.
                 _log.warning("the fetchers saw no sign of the query's reader; they are started again")
-                self._stopping.wait(backoff.next_delay_seconds())
+            self._stopping.wait(backoff.next_delay_seconds())
 
     def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
-        """Return a job with so many tasks, each of which fetches for long.
-
-        By a plain function on rows: that needs neither pandas nor an RDD, which Connect does not have.
-        """
+        """Return a job with so many tasks, as a function on rows: that needs neither pandas nor an RDD."""
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 
         def fetch(number: int) -> int:
@@ -225,7 +211,7 @@ class ExecutorFetching:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return str(error).strip().partition("\n")[0]
 
 
 def _is_active(query: StreamingQuery) -> bool:
@@ -236,17 +222,10 @@ def _is_active(query: StreamingQuery) -> bool:
         return False
 
 
-def _is_classic(spark: SparkSession) -> bool:
-    return hasattr(spark, "_jsparkSession")
-
-
 def _is_stopped(spark: SparkSession) -> bool:
     try:
         spark.range(1).schema  # noqa: B018 - asked of Spark
-    except (PySparkException, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - PySpark's errors, and py4j's of a gateway that is gone
         _log.info("the session has ended: %s", error)
-        return True
-    except Exception as error:  # noqa: BLE001 - py4j's errors of a gateway that is gone
-        _log.info("the session cannot be reached: %s", error)
         return True
     return False

@@ -37,18 +37,19 @@ def fetch(
     log_to_stderr()
     stopped = threading.Event()
     with named_errors(extra="pubsub"):
-        from connectors.spool.fetching import external_runner as runner  # noqa: PLC0415 - needs the extra pubsub
+        # Lazily: it needs the extra pubsub.
+        from connectors.spool.fetching.external import external_connector, run_fetchers  # noqa: PLC0415
 
-        connector = runner.external_connector(source)
+        connector = external_connector(source)
         declared = connector.option_classes()["the source"]
         given = read_options(secret_options(declared), source, options_file, option or [])
-        plans = runner.external_plans(connector, given, os.environ, None)
+        plans = connector.load(connector.external_fetch)(given, os.environ, None)
         count = plans[0].share_of // len(plans)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
         here = min(processes or count, count)
         _say(f"fetching into {plans[0].root} with {here} of {count} fetchers a subscription")
-        runner.run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
+        run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
     _say("ended")
 
 

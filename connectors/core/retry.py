@@ -93,10 +93,13 @@ class Backoff:
 
 
 class ParentWatch:
-    """Tells whether the process that started this one has ended, for loops that must not outlive a killed driver."""
+    """Tells whether the process that started this one has ended, for loops that must not outlive a killed driver.
 
-    def __init__(self) -> None:
-        self._parent = os.getppid()
+    `parent` is its process id where this process was told it; it may have ended before this is made.
+    """
+
+    def __init__(self, parent: int | None = None) -> None:
+        self._parent = os.getppid() if parent is None else parent
 
     def is_gone(self) -> bool:
         """Return whether it has ended; the kernel then gives this process another parent."""

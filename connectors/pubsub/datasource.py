@@ -50,9 +50,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
     from connectors.spool.store.base import StoreAccess
-    from connectors.spool.stream.batch import read_spool_rows
-    from connectors.spool.stream.planning import Slice
-    from connectors.spool.stream.reader import SpoolRows, read_slices
+    from connectors.spool.stream.slices import Slice, SpoolRows, read_slices, read_spool_rows
 if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.options.source import PubSubReadOptions

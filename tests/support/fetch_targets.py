@@ -42,6 +42,23 @@ def numbers_of(log: list[dict[str, Any]], kind: str) -> list[int]:
     return [number for line in log if line["kind"] == kind for number in line["numbers"]]
 
 
+FAILPOINTS = (
+    "fetch.before_folder",
+    "fetch.after_folder",
+    "fetch.before_decode",
+    "segment.before_append",
+    "fetch.before_publish",
+    "store.before_sync",
+    "store.before_link",
+    "store.before_folder_sync",
+    "store.after_publish",
+    "fetch.after_publish_before_ack",
+    "fetch.after_ack",
+    "fetch.before_nack",
+    "fetch.after_nack",
+)
+"""Every failpoint that a fetcher passes, those of the store and the segment among them."""
+
 PATIENT = {f"__main__.{name}": 60.0 for name in ("_PUBLISH_LIMIT", "_CLOSE_LIMIT", "_HARD_LIMIT")}
 """Limits with which a fetcher that has to stand still for seconds publishes at its end all the same."""
 
@@ -126,7 +143,7 @@ class NumberTarget:
 
     def status(self) -> TargetStatus:
         receiving = self._thread is not None and not self._stopped.is_set()
-        return TargetStatus(1, int(receiving), time.monotonic() if receiving else None, None, {"left": 0})
+        return TargetStatus(1, int(receiving), None, {"left": 0})
 
     def close(self, deadline: float) -> None:
         if self._settings.get("hang_at_close"):
@@ -138,7 +155,7 @@ class NumberTarget:
         if self._settings.get("fail") == "gone":
             self._context.fail(_gone())
         if self._settings.get("fail") == "thread":
-            self._context.fault(KeyError("a thread of the target"))
+            self._context.fail(KeyError("a thread of the target"))
         while self._pending and not self._stopped.is_set():
             if intake.wait(0.05, self._stopped.is_set):
                 count = min(self._settings["rows"], len(self._pending))

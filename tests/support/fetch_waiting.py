@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.spool.fetching.target import FAILPOINTS as FETCHER_POINTS
 from connectors.testing.spark_protocol.driver import ReaderDiedError, StreamingQuery
+from tests.support.fetch_targets import FAILPOINTS as FETCHER_POINTS
 from tests.support.pubsub_rig import PubSubRig
 
 LOCAL_POINTS = ("store.before_sync", "store.before_link", "store.before_folder_sync")

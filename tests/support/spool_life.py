@@ -22,16 +22,15 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from connectors.core.offsets import SENTINEL
 from connectors.spool.errors import no_room
-from connectors.spool.fetching.buffer import Intake
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import Block, FetchPlan, TargetStatus
+from connectors.spool.fetching.target import Block, FetchPlan, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.segment import SegmentInfo
-from connectors.spool.stream.background import Started
+from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.slices import read_slices
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery
 
@@ -137,7 +136,7 @@ class Target:
             self._held.difference_update(token)
 
     def status(self) -> TargetStatus:
-        return TargetStatus(1, 1, time.monotonic(), None)
+        return TargetStatus(1, 1, None)
 
     def close(self, _deadline: float) -> None:
         pass
@@ -326,7 +325,7 @@ class SpoolLife:
         self.stream = SpoolStream(settings, self._start_fetching)
         return self.stream
 
-    def _start_fetching(self, ledger: Ledger, wake: Callable[[], None]) -> Started:
+    def _start_fetching(self, ledger: Ledger, wake: Callable[[], None]) -> tuple[Fetching, float]:
         identity = ledger.identity
         plan = FetchPlan(
             "",
@@ -337,7 +336,7 @@ class SpoolLife:
             segment_rows=4,
             segment_bytes=40,
         )
-        return Started(Fetching(plan, self.service, wake), 1e6)
+        return Fetching(plan, self.service, wake), 1e6
 
     def publish_and_read(self, query: InProcessQuery, count: int, timeout: float = 30.0) -> None:
         """Publish messages, and run batches until all that was ever published is in the sink."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.background import Started, StartFetching
+from connectors.spool.stream.background import Fetching, StartFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.slices import read_slices
 from tests.support.spool_writing import SOURCES
 
 
@@ -33,8 +33,8 @@ class NoFetchers:
         pass
 
 
-def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> Started:
-    return Started(NoFetchers(), 86_400.0)
+def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> tuple[Fetching, float]:
+    return NoFetchers(), 86_400.0
 
 
 @contextlib.contextmanager

@@ -22,8 +22,7 @@ from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.object_store import ObjectStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.planning import plan
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import plan, read_slices
 from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)

@@ -130,9 +130,7 @@ class KinesisFetch:
     def status(self) -> TargetStatus:
         """Return how many shards are followed, and how many subscriptions work."""
         shards = [shard for shard in list(self._shards.values()) if not shard.ended]
-        return TargetStatus(
-            len(shards), sum(shard.is_live for shard in shards), self._host.last_response, self._host.error
-        )
+        return TargetStatus(len(shards), sum(shard.is_live for shard in shards), self._host.error)
 
     def close(self, deadline: float) -> None:
         """Close the connections, and deregister consumers where that is ordered."""

@@ -33,7 +33,7 @@ from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
-    from connectors.spool.fetching.child import FetcherStatus
+    from connectors.spool.fetching.group import FetcherStatus
 
 __all__ = ["FanOut", "StallDetector"]
 
@@ -231,13 +231,8 @@ class FanOut(PushSource):
             publish_period=options.max_fetch_period,
             max_held_bytes=_HELD_BYTES,
         )
-        group = FetcherGroup(
-            plan,
-            options.fetchers,
-            on_published=self._published,
-            on_note=self._noted,
-            free_bytes=options.max_spool_bytes,
-        )
+        group = FetcherGroup(on_published=self._published, on_note=self._noted, free_bytes=options.max_spool_bytes)
+        group.add(plan, options.fetchers)
         with self._lock:
             first = self._group is None
             self._group = group

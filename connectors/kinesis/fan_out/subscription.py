@@ -82,7 +82,6 @@ class SubscriptionHost:
         self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
         self.http = Http2Client()
         self.intake: Intake | None = None
-        self.last_response: float | None = None
         self.error: ConnectorError | None = None
         self._context = context
 
@@ -112,7 +111,6 @@ class SubscriptionHost:
 
     def responded(self) -> None:
         """Note that the service has sent something."""
-        self.last_response = time.monotonic()
         self.error = None
 
     def failed(self, error: ConnectorError) -> None:

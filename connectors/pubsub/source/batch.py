@@ -32,13 +32,13 @@ from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import spark_pid
 from connectors.spool.store.base import Holder
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
+from connectors.spool.stream.slices import SpoolRange, plan_spool_rows
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.spool.ledger.ledger import Ledger
-    from connectors.spool.stream.planning import Slice
+    from connectors.spool.stream.slices import Slice
 
 __all__ = ["plan_batch"]
 
@@ -104,12 +104,8 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
     plan = fetch_plan(one_stream, info, ledger.identity)
-    group = FetcherGroup(
-        replace(plan, root=ledger.store.root, access=None, settings={**plan.settings, "peek": True}),
-        1,
-        on_published=lambda _fetcher, _number: woken.set(),
-        free_bytes=options.max_outstanding_bytes,
-    )
+    group = FetcherGroup(on_published=lambda _fetcher, _number: woken.set(), free_bytes=options.max_outstanding_bytes)
+    group.add(replace(plan, root=ledger.store.root, access=None, settings={**plan.settings, "peek": True}), 1)
     group.start()
     error: ConnectorError | None = None
     try:

@@ -96,14 +96,14 @@ class PubSubFetch:
         self._client_id = secrets.token_hex(16)
         self._health = ServiceHealth()
         self._decoder = make_decoder(plain=parsed.plain)
-        self._acks = AckSender(parsed.subscription, partial(self._send, self._clients[0].acknowledge), context.fault)
+        self._acks = AckSender(parsed.subscription, partial(self._send, self._clients[0].acknowledge), context.fail)
         self._deadlines = Deadlines(
             parsed.subscription,
             parsed.ack_deadline_seconds,
             partial(self._send, self._clients[0].modify_ack_deadline),
             make_decoder(plain=parsed.plain),
             ordered=parsed.ordered,
-            fault=context.fault,
+            fault=context.fail,
         )
         self._peeked: list[Received] = []
         self._readers: list[PullStreamReader] = []
@@ -166,7 +166,6 @@ class PubSubFetch:
         return TargetStatus(
             streams=self._settings.streams,
             streams_open=sum(reader.is_open for reader in self._readers),
-            last_response=self._health.last_response,
             error=self._health.error,
             counters={**self._acks.counters, **self._deadlines.counters},
         )

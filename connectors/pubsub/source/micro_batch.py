@@ -18,18 +18,15 @@ from connectors.pubsub.options.kinds import FetchMode, SegmentCompression
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.subscription import ensure_subscription, require_one_fetcher, require_readable
-from connectors.spool.fetching.external import ExternalFetching
-from connectors.spool.fetching.external_runner import wait_for_spool
-from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
+from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
+from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
-from connectors.spool.stream.background import Started
+from connectors.spool.stream.background import Fetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.seek import carry_out_seek
+from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
-    from connectors.pubsub.source.subscription import SubscriptionState
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 
@@ -68,7 +65,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
     return SpoolStream(settings, partial(_start_fetching, options))
 
 
-def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
+def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> tuple[Fetching, float]:
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
     with PubSubClient(options.transport, options.credentials) as client:
@@ -78,35 +75,17 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
     for warning in (warning for state in states for warning in state.warnings):
         _log.warning("%s", warning)
     if options.fetch is FetchMode.EXTERNAL:
-        return Started(ExternalFetching(ledger, options.max_reader_age), horizon)
-    groups = FetcherGroups()
-    for source, (one, state) in enumerate(zip(alone, states, strict=True)):
-        groups.add(_group(one, state, source, ledger, wake, groups))
-    groups.start()
-    return Started(groups, horizon)
-
-
-def _group(
-    options: PubSubReadOptions,
-    state: SubscriptionState,
-    source: int,
-    ledger: Ledger,
-    wake: Callable[[], None],
-    groups: FetcherGroups,
-) -> FetcherGroup:
-    ordered = state.info is None or state.info.message_ordering
-
-    def may_start() -> bool:
-        return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
-
+        return ExternalFetching(ledger, options.max_reader_age), horizon
     group = FetcherGroup(
-        replace(fetch_plan(options, state.info, ledger.identity), source=source),
-        _fetcher_count(options, state.info),
         on_published=lambda _fetcher, _number: wake(),
-        may_start=may_start,
+        may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
         free_bytes=0,
     )
-    return group
+    for source, (one, state) in enumerate(zip(alone, states, strict=True)):
+        plan = replace(fetch_plan(one, state.info, ledger.identity), source=source)
+        group.add(plan, _fetcher_count(one, state.info))
+    group.start()
+    return group, horizon
 
 
 def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:

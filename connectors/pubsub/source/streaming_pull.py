@@ -67,7 +67,7 @@ def start_thread(name: str, work: Callable[[], None], context: FetchContext) -> 
         try:
             work()
         except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            context.fault(error)
+            context.fail(error)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()

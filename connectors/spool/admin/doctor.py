@@ -22,7 +22,7 @@ from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import FOLDER_NAMES, LocalStore, check_protected
 from connectors.spool.store.object_store import ObjectStore
-from connectors.spool.stream.planning import check_range, position_of
+from connectors.spool.stream.slices import check_range, position_of
 
 __all__ = ["check_object_spool", "check_spool"]
 

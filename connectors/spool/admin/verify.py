@@ -26,7 +26,7 @@ from connectors.spool.ledger.ledger import foreign_segment
 from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
-from connectors.spool.segments.id_runs import IdRun, run_name
+from connectors.spool.segments.dedup_index import IdRun, run_name
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store

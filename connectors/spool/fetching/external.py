@@ -1,8 +1,8 @@
-"""Fetchers outside of the source process (``fetch=external``): what both sides read of each other in the spool.
+"""Fetchers outside of the source process (``fetch=external``): in a task of Spark, or in a program of its own.
 
-The source process finds by looking what the fetchers publish. It appends a record to the ledger at least every
-`heartbeat_seconds`, and announces in some of them the room that is left, which it tells fetchers of its own by their
-pipes (rule R6)::
+They are the same processes that a source process starts. What it would tell them by their pipes they find in the spool
+(rule R6). The source process appends a record to the ledger at least every `heartbeat_seconds`, and announces in some
+of them the room that is left::
 
     "room": {"bytes": <room>, "through": {"<fetcher>": <highest admitted number>, ...}}
 
@@ -12,46 +12,36 @@ pauses when it has, and when the newest record is too old: without a reader it f
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import secrets
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from connectors.core.errors import ConnectorError, SpoolError
-from connectors.spool.fetching.child import FetcherStatus, share_of
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.formats import CONNECTORS, Connector
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
+from connectors.spool.fetching.process import MAX_RECORDS_BETWEEN, NO_READER, ROOM, heartbeat_seconds
 from connectors.spool.fetching.target import FetchPlan
-from connectors.spool.ledger.fencing import claimed_epochs
-from connectors.spool.ledger.records import read_record
-from connectors.spool.store.base import Store
+from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.segments.segment import segment_name
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
 
-if TYPE_CHECKING:
-    from connectors.spool.ledger.ledger import Ledger  # fetchers need none of it
-
-__all__ = ["NO_READER", "ExternalFetching", "Published", "ReaderWatch", "Seen", "heartbeat_seconds"]
-
-NO_READER: Final = "SPOOL_NO_READER"
-"""The code of the error that a fetcher reports while it pauses because there is no reader."""
+__all__ = ["ExternalFetching", "external_connector", "fetch_in_task", "run_fetchers", "wait_for_spool"]
 
 _log = logging.getLogger(__name__)
 
-_ROOM: Final = "room"
-"""The key under which a record announces room; the state of a ledger is the same with and without it."""
-_MAX_RECORDS_BETWEEN: Final = 32  # between two announcements
-_RECORDS_SEARCHED: Final = 4 * _MAX_RECORDS_BETWEEN
-_LONGEST_HEARTBEAT: Final = 60.0
-_HEARTBEATS_IN_AGE: Final = 4
-_EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is looked for
+_POLL_SECONDS: Final = 0.2
+_CHECK_SECONDS: Final = 1.0
+_OWNER_BYTES: Final = 8
 _SHORTEST_PAUSE: Final = 1.0  # between two announcements
 _STEP: Final = 64
 """It is time to announce when this part of the room has been used up, or its size has changed by as much."""
 _NOBODY: Final = (FetcherStatus(index=0),)
-
-
-def heartbeat_seconds(max_reader_age: float) -> float:
-    """Return how often a reader appends a record at least, so that its fetchers do not take it for gone."""
-    return min(_LONGEST_HEARTBEAT, max_reader_age / _HEARTBEATS_IN_AGE)
 
 
 class ExternalFetching:
@@ -64,24 +54,24 @@ class ExternalFetching:
         self._ledger = ledger
         self._heartbeat = heartbeat_seconds(max_reader_age)
         self._announced: tuple[float, int, int, int] | None = None
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._present = False
         self._warned = False
 
     def allow(self, free_bytes: int) -> None:
-        """Announce the room there is, when that is news or a heartbeat is due."""
+        """Announce the room there is, when it has changed or a heartbeat is due."""
         ledger = self._ledger
         with ledger.lock:
             if self._is_due(free_bytes):
                 through = dict(ledger.state.fetchers)
-                ledger.append({_ROOM: {"bytes": free_bytes, "through": through}})
+                ledger.append({ROOM: {"bytes": free_bytes, "through": through}})
                 self._announced = (time.monotonic(), free_bytes, ledger.state.bytes, ledger.state.number)
 
     def status(self) -> Sequence[FetcherStatus]:
         """Return nothing while a fetcher is seen; one that is not healthy while none is."""
         store, now = self._ledger.store, time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + max(store.look_seconds, _SHORTEST_PAUSE)
+        if now >= self._next_check:
+            self._next_check = now + max(store.look_seconds, _SHORTEST_PAUSE)
             folders = (f"inbox/{name}" for name in store.list("inbox"))
             self._present = any(store.is_locked(folder) or store.held_elsewhere(folder) for folder in folders)
             if not self._present and not self._warned:
@@ -105,151 +95,135 @@ class ExternalFetching:
             return True
         at, room, row_bytes, number = self._announced
         state, waited = self._ledger.state, time.monotonic() - at
-        if waited >= self._heartbeat:
-            return True
         used, step = state.bytes - row_bytes, max(room // _STEP, 1)
-        many_records = state.number - number >= _MAX_RECORDS_BETWEEN
-        news = used >= step or abs(free_bytes - room) >= step or (many_records and used > 0)
-        return news and waited >= min(_SHORTEST_PAUSE, self._heartbeat)
+        many_records = state.number - number >= MAX_RECORDS_BETWEEN
+        changed = used >= step or abs(free_bytes - room) >= step or (many_records and used > 0)
+        return waited >= self._heartbeat or (changed and waited >= _SHORTEST_PAUSE)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Seconds since the newest record of the ledger was written, and bytes that the fetcher may publish in all."""
+def wait_for_spool(
+    root: str, access: StoreAccess, connector: str, sources: Sequence[str], patience: float
+) -> SpoolIdentity:
+    """Return the identity of a spool, as soon as a query has made it.
 
-    age: float
-    allowance: int
-
-
-class Published:
-    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
-
-    One thread adds, another one asks and forgets.
+    Raises `SpoolError` if there is none after `patience` seconds, or it belongs to other sources.
     """
-
-    def __init__(self) -> None:
-        self.segments = 0
-        self.bytes = 0
-        self._forgotten = 0
-        self._base = 0
-        self._totals: list[int] = []
-
-    def add(self, number_of_bytes: int) -> None:
-        """Add one more segment."""
-        self.bytes += number_of_bytes
-        self._totals.append(self.bytes)
-        self.segments += 1
-
-    def up_to(self, segments: int) -> int:
-        """Return the bytes of the first so many segments, at most of all; at least of those that were forgotten."""
-        count = min(segments - self._forgotten, len(self._totals))
-        return self._totals[count - 1] if count > 0 else self._base
-
-    def forget(self, segments: int) -> None:
-        """Replace the first so many by their sum."""
-        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
-        if count > 0:
-            self._base = self._totals[count - 1]
-            self._forgotten += count
-            del self._totals[:count]
-
-
-class ReaderWatch:
-    """Looks at the ledger for one fetcher.
-
-    Ages come from the store's own times: at the first look by those of the newest record and of the fetcher's own
-    folder, which was made a moment ago; from then on by how long no newer record was seen. No two clocks are compared.
-    """
-
-    def __init__(self, store: Store, plan: FetchPlan, fetcher: str) -> None:
-        self._store = store
-        self._plan = plan
-        self._fetcher = fetcher
-        self._began = time.monotonic()
-        self._folder_made = store.written("inbox").get(fetcher)
-        self._epoch = 0
-        self._newest: tuple[int, int] | None = None
-        self._newest_age = 0.0
-        self._newest_seen = self._began
-        self._searched_to = (0, -1)
-        self._admitted = 0
-        self._room = plan.max_spool_bytes
-
-    def look(self, published: Published) -> Seen:
-        """Look at the newest records, and forget in `published` what was admitted.
-
-        Raises:
-            OSError: the store does not answer.
-            SpoolDamagedError: a record is damaged.
-            ConnectorError: the store refuses.
-        """
-        times = self._record_times()
-        self._see_newest(times)
-        age = self._age()
-        if self._is_running_out(published):
-            self._search_room(times)
-            published.forget(self._admitted)
-        return Seen(age, published.up_to(self._admitted) + share_of(self._room, self._plan.share_of))
-
-    def _age(self) -> float:
-        return self._newest_age + time.monotonic() - self._newest_seen
-
-    def _is_running_out(self, published: Published) -> bool:
-        """Whether it matters now how much room there is; else no record is read."""
-        if self._searched_to == (0, -1):
-            return True
-        share = share_of(self._room, self._plan.share_of)
-        left = published.up_to(self._admitted) + share - published.bytes
-        return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
-
-    def _record_times(self) -> dict[int, float]:
-        """Return when each record of the newest epoch that has some was written."""
-        times: dict[int, float] = {}
-        if self._epoch:
-            times = self._of_epoch(self._epoch)
-        if times and self._age() < _EPOCH_AGE:
-            return times
-        for epoch in reversed(claimed_epochs(self._store)):
-            if epoch <= self._epoch:
-                break
-            if later := self._of_epoch(epoch):
-                self._epoch = epoch
-                return later
-        return times
-
-    def _of_epoch(self, epoch: int) -> dict[int, float]:
-        written = self._store.written(f"ledger/{epoch}")
-        return {int(name): at for name, at in written.items() if name.isdigit()}
-
-    def _see_newest(self, times: dict[int, float]) -> None:
-        newest = (self._epoch, max(times, default=-1))
-        if newest == self._newest:
-            return
-        if not times and self._newest is not None:
+    store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
+    end = time.monotonic() + patience
+    while (identity := read_identity(store)) is None:
+        if time.monotonic() > end:
             raise SpoolError(
-                "SPOOL_MISSING",
-                "The ledger of the spool is not there any more",
-                self._store.root,
-                "If the spool was wiped, end these fetchers; else restore it from a backup.",
+                "SPOOL_NOT_FOUND",
+                f"There is no spool here, also after {patience:g} s",
+                root,
+                "Start the query with fetch=external and the same spoolLocation; it makes the spool.",
             )
-        if self._newest is None and times and self._folder_made is not None:
-            self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
-        else:
-            self._newest_age = 0.0
-        self._newest, self._newest_seen = newest, time.monotonic()
+        time.sleep(min(_CHECK_SECONDS, patience))
+    if (identity.connector, identity.sources) != (connector, tuple(sources)):
+        raise SpoolError(
+            "SPOOL_OTHER_SOURCE",
+            f"The spool holds {identity.connector} {', '.join(identity.sources)}, and the fetchers are to fetch "
+            f"{connector} {', '.join(sources)}",
+            root,
+            "Give the fetchers the options of the query.",
+        )
+    return identity
 
-    def _search_room(self, times: dict[int, float]) -> None:
-        """Find the newest announcement among the records that were not searched yet."""
-        epoch, searched = self._searched_to
-        last = max(times, default=-1)
-        first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
-        for number in range(last, first, -1):
-            # A record may be trimmed between the list and this.
-            with contextlib.suppress(FileNotFoundError):
-                room = read_record(self._store, self._plan.spool, self._epoch, number).get(_ROOM)
-                if room is not None:
-                    self._room = int(room["bytes"])
-                    self._admitted = int(room["through"].get(self._fetcher, -1)) + 1
-                    break
-        if last >= 0:
-            self._searched_to = (self._epoch, last)
+
+def run_fetchers(
+    plans: Sequence[FetchPlan],
+    processes: int,
+    stopped: threading.Event,
+    *,
+    healthy: Callable[[], None] = lambda: None,
+    outlive_reader: bool = True,
+) -> None:
+    """Run fetchers until `stopped` is set; those that die are replaced. What they hold is published or handed back.
+
+    There is one plan for each source of the spool, and so many processes for each. `healthy` is called once, when all
+    of them are at work. Without `outlive_reader` they end when there is no reader any more, but not before
+    ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
+
+    Raises:
+        SpoolError: this machine does not see the spool, or sees another one there.
+        ConnectorError: what no retry can fix.
+    """
+    store = open_store(plans[0].root, secrets.token_hex(_OWNER_BYTES), plans[0].store_access)
+    store.check_visible()
+    check_identity(store, plans[0].spool)
+    group = FetcherGroup(may_start=_start_check(store))
+    for plan in plans:
+        group.add(plan, processes)
+    group.start()
+    end_from = float("inf") if outlive_reader else time.monotonic() + plans[0].max_reader_age
+    reported = False
+    try:
+        while not stopped.wait(_POLL_SECONDS):
+            error = group.terminal_error()
+            if error is not None:
+                raise error
+            statuses = group.status()
+            if not reported and all(status.healthy for status in statuses):
+                reported = True
+                healthy()
+            readerless = all(status.error is not None and status.error.code == NO_READER for status in statuses)
+            if readerless and time.monotonic() > end_from:
+                _log.warning("the query is gone: these fetchers end")
+                return
+    finally:
+        group.stop()
+
+
+def fetch_in_task(number: int, plans: Sequence[Mapping[str, Any]]) -> int:
+    """Run one fetcher of each source: a task of `connectors.executors.fetch_on_executors`. Returns its number.
+
+    Spark kills the worker that this runs in; the fetchers see their input end then, and hand back what they hold.
+    """
+    run_fetchers([FetchPlan.from_json(plan) for plan in plans], 1, threading.Event(), outlive_reader=False)
+    return number
+
+
+def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
+    """Return what tells a `FetcherGroup` whether a fetcher may start; it reads the ledger once a second a source.
+
+    No seek may be under way, and an order has no other fetcher (rule R3).
+    """
+    next_checks: dict[int, float] = {}
+
+    def may_start(plan: FetchPlan, beside: set[str]) -> bool:
+        now = time.monotonic()
+        if now < next_checks.get(plan.source, 0.0):
+            return False
+        next_checks[plan.source] = now + _CHECK_SECONDS
+        try:
+            state = read_state(store, plan.spool)
+            if state.seek is not None and not state.seek["done"]:
+                return False
+            return not plan.ordered or all(
+                store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))
+                for fetcher in store.list("inbox")
+                if fetcher not in beside
+            )
+        except (OSError, ConnectorError) as error:
+            if isinstance(error, SpoolError) and error.code == "SPOOL_MISSING":
+                raise
+            _log.warning("a fetcher cannot start yet: %s", error)
+            return False
+
+    return may_start
+
+
+def external_connector(source_format: str) -> Connector:
+    """Return the connector of a format, whose `external_fetch` makes the plans of its fetchers.
+
+    OptionError: there is none whose fetchers can run outside of a query.
+    """
+    connectors = {connector.format: connector for connector in CONNECTORS if connector.external_fetch}
+    if source_format not in connectors:
+        raise OptionError(
+            "FORMAT_UNKNOWN",
+            f"There are no fetchers of a format {source_format!r} to run outside of a query",
+            "fetch",
+            f"Give one of {', '.join(sorted(connectors))}.",
+        )
+    return connectors[source_format]

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import write_error
-from connectors.spool.fetching.buffer import Held, Intake
-from connectors.spool.fetching.target import FetchPlan, FetchTarget
+from connectors.spool.fetching.target import FetchPlan, FetchTarget, Held, Intake
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.segments.id_keys import keys_of, no_keys
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, segment_name
@@ -46,12 +45,7 @@ class FetcherEndedError(Exception):
 
 
 class FetcherFolder:
-    """The folder of one fetcher process, with its lock (rule R2).
-
-    Raises:
-        OSError: it could not be made.
-        SpoolError: the spool of this id is not there; not checked without an id.
-    """
+    """The folder of one fetcher process, with its lock (rule R2); `SpoolError` if the spool of this id is not there."""
 
     def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
         self.fetcher = secrets.token_hex(8)
@@ -106,32 +100,23 @@ class Pipeline:
     """The writing and the publishing thread of a fetcher; the target puts deliveries into the intake."""
 
     def __init__(
-        self,
-        plan: FetchPlan,
-        folder: FetcherFolder,
-        target: FetchTarget,
-        intake: Intake,
-        observer: PipelineObserver,
+        self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget, intake: Intake, observer: PipelineObserver
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._target = target
         self._intake = intake
         self._observer = observer
-        self._block_bytes = min(_BLOCK_BYTES, plan.segment_bytes)
-        intake.wake_at(self._block_bytes)
+        self._block_bytes = intake.wake_at_bytes = min(_BLOCK_BYTES, plan.segment_bytes)
         self._segment: SegmentWriter | None = None
         self._segment_since = 0.0
         self._rolled_at = -math.inf
         self._to_publish: SegmentWriter | None = None
         self._publish_error: OSError | None = None
         self._published = 0
-        self._acking = False
-        self._receiving = threading.Lock()
-        self._stopping = False
-        self._closing = False
-        self._abandoned = False
         self._pause = 0.0
+        self._receiving = threading.Lock()
+        self._acking = self._stopping = self._closing = self._abandoned = False
         self._threads = [
             threading.Thread(target=self._run, args=(step,), name=name, daemon=True)
             for name, step in (("write", self._write_next), ("publish", self._publish_next))
@@ -171,6 +156,7 @@ class Pipeline:
                 self._target.start(self._intake)
 
     def _run(self, step: Callable[[], bool]) -> None:
+        """Run the steps of a thread until one returns False."""
         try:
             while step():
                 pass
@@ -183,7 +169,6 @@ class Pipeline:
     # The writing thread.
 
     def _write_next(self) -> bool:
-        """Wait for work and do it; False at the end."""
         taken, roll = self._wait_for_work()
         if self._abandoned:
             return False
@@ -192,8 +177,11 @@ class Pipeline:
                 raise self._publish_error
             if taken:
                 self._append(taken)
-            if self._segment is not None and (roll or self._is_full(self._segment)):
-                self._hand_over(self._segment)
+            segment, plan = self._segment, self._plan
+            if segment is not None and (
+                roll or segment.bytes >= plan.segment_bytes or segment.rows >= plan.segment_rows
+            ):
+                self._hand_over(segment)
         except OSError as error:
             self._give_up(error)
             self._recover(error)
@@ -205,7 +193,10 @@ class Pipeline:
         intake = self._intake
         with intake.lock:
             while not self._closing and self._publish_error is None:
-                oldest = self._oldest()
+                # When the oldest row that is not in a closed segment arrived.
+                oldest = intake.queue[0].received_at if intake.queue else None
+                if self._segment is not None:
+                    oldest = self._segment_since
                 idle = not intake.publishing
                 # While the one before is being published a segment may grow beyond its time: it could not go anyway.
                 due_at = None if oldest is None else max(oldest, self._rolled_at + self._plan.publish_period)
@@ -220,15 +211,6 @@ class Pipeline:
             if self._publish_error is not None or self._abandoned:
                 return [], False
             return intake.take(self._block_bytes), not intake.queue
-
-    def _oldest(self) -> float | None:
-        """Return when the oldest row that is not in a closed segment arrived."""
-        if self._segment is not None:
-            return self._segment_since
-        return self._intake.queue[0].received_at if self._intake.queue else None
-
-    def _is_full(self, segment: SegmentWriter) -> bool:
-        return segment.bytes >= self._plan.segment_bytes or segment.rows >= self._plan.segment_rows
 
     def _append(self, taken: list[Held]) -> None:
         failpoint("fetch.before_decode")
@@ -276,7 +258,6 @@ class Pipeline:
     # The publishing thread.
 
     def _publish_next(self) -> bool:
-        """Wait for a segment and publish it; False at the end."""
         with self._intake.lock:
             self._intake.work.wait_for(
                 lambda: self._to_publish or self._abandoned or (self._closing and self._intake.empty)
@@ -292,7 +273,7 @@ class Pipeline:
             spare_the_reserve(self._folder.store)
             info = segment.publish()
         except OSError as error:
-            self._discard(segment)
+            _discard(segment)
             with self._intake.lock:
                 self._publish_error = error
                 self._intake.work.notify_all()
@@ -337,7 +318,7 @@ class Pipeline:
             lost = self._intake.give_up()
         segment, self._segment = self._segment, None
         if segment is not None:
-            self._discard(segment)
+            _discard(segment)
         self._hand_back(lost)
         if self._folder.store.exists(segment_name(self._folder.fetcher, self._published)):
             # It has its name, yet perhaps not durably: the number can be neither used again nor skipped.
@@ -371,7 +352,8 @@ class Pipeline:
             return False
         return True
 
-    def _discard(self, segment: SegmentWriter) -> None:
-        with contextlib.suppress(OSError):
-            # Its temporary file, if it cannot even be removed, goes when the next writer opens the spool.
-            segment.discard()
+
+def _discard(segment: SegmentWriter) -> None:
+    with contextlib.suppress(OSError):
+        # Its temporary file, if it cannot even be removed, goes when the next writer opens the spool.
+        segment.discard()

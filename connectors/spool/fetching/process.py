@@ -1,10 +1,9 @@
 """The process a fetcher runs in; `connectors.spool.fetching.group` starts it.
 
 It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
-``{"allow": bytes}``, ``{"order": [name, value]}`` and ``{"stop": true}``; the end of input means that the parent is
-gone, however it ended. On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``,
-``note``, ``error`` and ``ended``. Logs go to standard error. Secrets come by the first line only, and are in no
-argument, no environment and no report.
+``{"allow": bytes}`` and ``{"order": [name, value]}``; the end of input means that the parent is gone, however it ended.
+On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``, ``note`` and ``error``.
+Logs go to standard error. Secrets come by the first line only, and are in no argument, no environment and no report.
 
 At the end it stops receiving, publishes and acks what it holds, hands back what it cannot store, and has ended within
 five seconds, whatever hangs.
@@ -24,16 +23,25 @@ import threading
 import time
 from typing import Any, BinaryIO, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
+from connectors.core.retry import ParentWatch
 from connectors.spool.errors import missing_spool, write_error
-from connectors.spool.fetching.buffer import Intake
-from connectors.spool.fetching.child import share_of
-from connectors.spool.fetching.external import NO_READER, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import FetchContext, FetchPlan, FetchTarget, Orders, TargetStatus
+from connectors.spool.fetching.target import (
+    FetchContext,
+    FetchPlan,
+    FetchTarget,
+    Intake,
+    Orders,
+    TargetStatus,
+    share_of,
+)
+from connectors.spool.ledger.fencing import claimed_epochs
+from connectors.spool.ledger.records import read_record
 from connectors.spool.segments.segment import SegmentInfo, segment_name
+from connectors.spool.store.base import Store
 
-__all__ = ["FetchProcess", "Reporter", "main"]
+__all__ = ["MAX_RECORDS_BETWEEN", "NO_READER", "ROOM", "FetchProcess", "ReaderWatch", "heartbeat_seconds"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,16 +51,30 @@ _CLOSE_LIMIT = 4.0  # until acks and nacks that nobody answers are dropped
 _HARD_LIMIT = 4.7  # until the kernel ends this process
 _TICK: Final = 0.5
 _SOONEST_HEALTH: Final = 0.02
-_SOONEST_LOOK: Final = 1.0
+_SOONEST_CHECK: Final = 1.0
 _MAX_WAITING_REPORTS: Final = 10_000
 _FLUSH_TIMEOUT: Final = 0.3
 
+# What a fetcher outside of the source process reads in the ledger.
+NO_READER: Final = "SPOOL_NO_READER"
+"""The code of the error that a fetcher reports while it pauses because there is no reader."""
+ROOM: Final = "room"
+"""The key under which a record announces room; the state of a ledger is the same with and without it."""
+MAX_RECORDS_BETWEEN: Final = 32
+"""The most records between two announcements of room."""
+_RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN
+_LONGEST_HEARTBEAT: Final = 60.0
+_HEARTBEATS_IN_AGE: Final = 4
+_EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is searched for
+
+
+def heartbeat_seconds(max_reader_age: float) -> float:
+    """Return how often a reader appends a record at least, so that its fetchers do not take it for gone."""
+    return min(_LONGEST_HEARTBEAT, max_reader_age / _HEARTBEATS_IN_AGE)
+
 
 class Reporter:
-    """Writes reports to a pipe, in a thread of its own, so that nobody has to wait.
-
-    A parent that does not read loses reports, and nothing else: the segments themselves are in the spool.
-    """
+    """Writes reports to a pipe, in a thread of its own: a parent that does not read loses reports, and nothing else."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -79,17 +101,144 @@ class Reporter:
                     line = line[os.write(self._descriptor, line) :]
 
 
+class PublishedBytes:
+    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
+
+    One thread adds, another one reads and forgets.
+    """
+
+    def __init__(self) -> None:
+        self.segments = 0
+        self.bytes = 0
+        self._forgotten = 0
+        self._base = 0
+        self._totals: list[int] = []
+
+    def add(self, number_of_bytes: int) -> None:
+        """Add one more segment."""
+        self.bytes += number_of_bytes
+        self._totals.append(self.bytes)
+        self.segments += 1
+
+    def up_to(self, segments: int) -> int:
+        """Return the bytes of the first so many segments, at most of all; at least of those that were forgotten."""
+        count = min(segments - self._forgotten, len(self._totals))
+        return self._totals[count - 1] if count > 0 else self._base
+
+    def forget(self, segments: int) -> None:
+        """Replace the first so many by their sum."""
+        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
+        if count > 0:
+            self._base = self._totals[count - 1]
+            self._forgotten += count
+            del self._totals[:count]
+
+
+class ReaderWatch:
+    """Reads in the ledger, for a fetcher outside of the source process, whether there is a reader and what it allows.
+
+    Ages come from the store's own times: at the first check by those of the newest record and of the fetcher's own
+    folder, which was made a moment ago; from then on by how long no newer record was seen. No two clocks are compared.
+    """
+
+    def __init__(self, store: Store, plan: FetchPlan, fetcher: str) -> None:
+        self._store = store
+        self._plan = plan
+        self._fetcher = fetcher
+        self._folder_made = store.written("inbox").get(fetcher)
+        self._epoch = 0
+        self._newest: tuple[int, int] | None = None
+        self._newest_age = 0.0
+        self._newest_seen = time.monotonic()
+        self._searched_to = (0, -1)
+        self._admitted = 0
+        self._room = plan.max_spool_bytes
+
+    def check(self, published: PublishedBytes) -> tuple[float, int]:
+        """Return the age of the newest record in seconds, and the bytes that the fetcher may publish in all.
+
+        Forgets in `published` what was admitted. OSError: the store does not answer.
+        """
+        times = self._record_times()
+        self._see_newest(times)
+        age = self._age()
+        if self._is_running_out(published):
+            self._search_room(times)
+            published.forget(self._admitted)
+        return age, published.up_to(self._admitted) + share_of(self._room, self._plan.share_of)
+
+    def _age(self) -> float:
+        return self._newest_age + time.monotonic() - self._newest_seen
+
+    def _is_running_out(self, published: PublishedBytes) -> bool:
+        """Whether it matters now how much room there is; else no record is read."""
+        if self._searched_to == (0, -1):
+            return True
+        share = share_of(self._room, self._plan.share_of)
+        left = published.up_to(self._admitted) + share - published.bytes
+        return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
+
+    def _record_times(self) -> dict[int, float]:
+        """Return when each record of the newest epoch that has some was written."""
+        times = self._of_epoch(self._epoch) if self._epoch else {}
+        if times and self._age() < _EPOCH_AGE:
+            return times
+        for epoch in reversed(claimed_epochs(self._store)):
+            if epoch <= self._epoch:
+                break
+            if later := self._of_epoch(epoch):
+                self._epoch = epoch
+                return later
+        return times
+
+    def _of_epoch(self, epoch: int) -> dict[int, float]:
+        written = self._store.written(f"ledger/{epoch}")
+        return {int(name): at for name, at in written.items() if name.isdigit()}
+
+    def _see_newest(self, times: dict[int, float]) -> None:
+        newest = (self._epoch, max(times, default=-1))
+        if newest == self._newest:
+            return
+        if not times and self._newest is not None:
+            raise SpoolError(
+                "SPOOL_MISSING",
+                "The ledger of the spool is not there any more",
+                self._store.root,
+                "If the spool was wiped, end these fetchers; else restore it from a backup.",
+            )
+        self._newest_age = 0.0
+        if self._newest is None and times and self._folder_made is not None:
+            self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
+        self._newest, self._newest_seen = newest, time.monotonic()
+
+    def _search_room(self, times: dict[int, float]) -> None:
+        """Search the newest announcement among the records that were not searched yet."""
+        epoch, searched = self._searched_to
+        last = max(times, default=-1)
+        first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
+        for number in range(last, first, -1):
+            # A record may be trimmed between the list and this.
+            with contextlib.suppress(FileNotFoundError):
+                room = read_record(self._store, self._plan.spool, self._epoch, number).get(ROOM)
+                if room is not None:
+                    self._room = int(room["bytes"])
+                    self._admitted = int(room["through"].get(self._fetcher, -1)) + 1
+                    break
+        if last >= 0:
+            self._searched_to = (self._epoch, last)
+
+
 class FetchProcess:
     """One fetcher process, from its first line of input to its exit code."""
 
     def __init__(self, control: BinaryIO, reporter: Reporter) -> None:
         self._control = control
         self._reporter = reporter
-        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
         self._disk_error: OSError | None = None
         self._reader_error: ConnectorError | None = None
         self._next_health = 0.0
-        self._published = Published()
+        self._published = PublishedBytes()
         self._is_external = False
 
     def run(self) -> int:
@@ -99,7 +248,7 @@ class FetchProcess:
             return 0
         start = json.loads(first)
         self._plan = plan = FetchPlan.from_json(start["plan"])
-        self._parent = int(start["parent"])
+        self._parent = ParentWatch(int(start["parent"]))
         self._is_external = bool(plan.share_of)
         self._orders = Orders(start.get("orders"))
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
@@ -116,7 +265,6 @@ class FetchProcess:
                 index=int(start["index"]),
                 changed=lambda: self._events.put(("changed", None)),
                 fail=self.failed,
-                fault=self.failed,
                 orders=self._orders,
                 note=lambda value: self._reporter.send("note", value),
             )
@@ -129,7 +277,7 @@ class FetchProcess:
         pipeline.start()
         if self._is_external:
             threading.Thread(target=self._watch_reader, args=(folder,), name="reader", daemon=True).start()
-        self._reporter.send("ready", {"fetcher": folder.fetcher, "pid": os.getpid()})
+        self._reporter.send("ready", {"fetcher": folder.fetcher})
         fault = self._watch(folder, target)
         self._arm_hard_limit()
         began = time.monotonic()
@@ -147,31 +295,28 @@ class FetchProcess:
     def _watch(self, folder: FetcherFolder, target: FetchTarget) -> BaseException | None:
         """Report the state until it is time to end; return the error that ends this process, if it is one."""
         while True:
-            kind, value = self._next_event()
+            kind, error = self._next_event()
             if kind in {"stop", "fault"}:
-                fault: BaseException | None = value
-                return fault
-            if kind == "disk":
-                self._disk_error = value
-            elif kind == "tick":
+                return error
+            if kind == "tick":
                 try:
                     folder.check()
-                except (ConnectorError, FetcherEndedError) as error:
-                    return error
+                except (ConnectorError, FetcherEndedError) as ended:
+                    return ended
             self._report_health(target)
 
-    def _next_event(self) -> tuple[str, Any]:
+    def _next_event(self) -> tuple[str, BaseException | None]:
         """Return the next event; a tick when there is none for a while; a stop when the parent is gone."""
         pause = self._next_health - time.monotonic()
         try:
             event = self._events.get(timeout=_TICK)
         except queue.Empty:
-            event = ("tick", None)
+            event = "tick", None
         if event[0] == "changed" and pause > 0:
             # Streams that open and close in a storm do not become a storm of reports.
             time.sleep(pause)
         # The pipe closes when the parent ends, unless another process inherited its write end: check the pid as well.
-        if os.getppid() != self._parent:
+        if self._parent.is_gone():
             self._arm_hard_limit()
             return ("stop", None)
         return event
@@ -183,8 +328,6 @@ class FetchProcess:
                 self._intake.allow(int(command["allow"]))
             if "order" in command:
                 self._orders.set(*command["order"])
-            if command.get("stop"):
-                break
         self._arm_hard_limit()
         self._events.put(("stop", None))
 
@@ -209,40 +352,38 @@ class FetchProcess:
                 return None
 
     def _watch_reader(self, folder: FetcherFolder) -> None:
-        """Look at the ledger now and then, and pause while there is no room, or no reader."""
+        """Pause while there is no room, or no reader."""
         try:
             watch = ReaderWatch(folder.store, self._plan, folder.fetcher)
             while True:
-                time.sleep(self._look_at_reader(folder, watch))
+                time.sleep(self._check_reader(folder, watch))
         except Exception as error:  # noqa: BLE001 - it is reported, and ends this process
             self.failed(error)
 
-    def _look_at_reader(self, folder: FetcherFolder, watch: ReaderWatch) -> float:
-        """Look once; return the seconds until the next look."""
+    def _check_reader(self, folder: FetcherFolder, watch: ReaderWatch) -> float:
+        """Check once; return the seconds until the next check."""
         plan = self._plan
-        soon = min(_SOONEST_LOOK, heartbeat_seconds(plan.max_reader_age))
+        soon = min(_SOONEST_CHECK, heartbeat_seconds(plan.max_reader_age))
         try:
-            seen = watch.look(self._published)
+            age, allowance = watch.check(self._published)
             if folder.store.is_closed(segment_name(folder.fetcher, self._published.segments)):
                 raise FetcherEndedError("its folder in the spool was closed")
         except OSError as error:
             _log.warning("the ledger cannot be read now: %s", error)
             return soon
-        gone = seen.age > plan.max_reader_age
+        gone = age > plan.max_reader_age
         if gone != (self._reader_error is not None):
-            self._reader_error = None
-            if gone:
-                self._reader_error = ServiceUnavailableError(
-                    NO_READER,
-                    f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s), so nothing is "
-                    "fetched",
-                    plan.root,
-                    "Start the query; fetching continues by itself then.",
-                )
+            no_reader = ServiceUnavailableError(
+                NO_READER,
+                f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s): nothing is fetched",
+                plan.root,
+                "Start the query; fetching continues by itself then.",
+            )
+            self._reader_error = no_reader if gone else None
             _log.warning("%s", self._reader_error or "the reader is back: fetching continues")
             self._events.put(("changed", None))
-        self._intake.allow(0 if gone else seen.allowance)
-        near = gone or seen.allowance - self._published.bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
+        self._intake.allow(0 if gone else allowance)
+        near = gone or allowance - self._published.bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
         return soon if near else max(folder.store.look_seconds, soon)
 
     def published(self, segment: SegmentInfo) -> None:
@@ -251,21 +392,14 @@ class FetchProcess:
         if not self._is_external:
             # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
             self._published.forget(self._published.segments)
-        self._reporter.send(
-            "published",
-            {
-                "number": segment.number,
-                "rows": segment.rows,
-                "bytes": segment.bytes,
-                "published": segment.published,
-                # Reports may be lost when the parent does not read; the sum is still right in the next one.
-                "total_bytes": self._published.bytes,
-            },
-        )
+        # Reports may be lost when the parent does not read; the sum is still right in the next one.
+        report = {"number": segment.number, "bytes": segment.bytes, "total_bytes": self._published.bytes}
+        self._reporter.send("published", report)
 
     def disk_changed(self, error: OSError | None) -> None:
         """See `PipelineObserver.disk_changed`."""
-        self._events.put(("disk", error))
+        self._disk_error = error
+        self._events.put(("disk", None))
 
     def failed(self, error: BaseException) -> None:
         """See `PipelineObserver.failed`; a target reports errors of its own threads here too."""
@@ -276,28 +410,23 @@ class FetchProcess:
         self._reporter.send("health", self._health(target))
 
     def _health(self, target: FetchTarget | None) -> dict[str, Any]:
-        status = TargetStatus(0, 0, None, None) if target is None else target.status()
+        status = TargetStatus(0, 0, None) if target is None else target.status()
         error = status.error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._plan.root)
-        last = status.last_response
         with self._intake.lock:
-            held = {
+            return {
                 "held_bytes": self._intake.held_bytes,
                 "held_rows": self._intake.held_rows,
                 "fetched_bytes": self._intake.fetched_bytes,
                 "fetched_rows": self._intake.fetched_rows,
                 "paused": not self._intake.open,
                 "settled_at": self._intake.settled_at(),
+                "streams": status.streams,
+                "streams_open": status.streams_open,
+                "error": None if error is None else error.to_json(),
+                "counters": dict(status.counters),
             }
-        return {
-            **held,
-            "streams": status.streams,
-            "streams_open": status.streams_open,
-            "response_age": None if last is None else round(time.monotonic() - last, 3),
-            "error": None if error is None else error.to_json(),
-            "counters": dict(status.counters),
-        }
 
     def _report_fault(self, fault: BaseException) -> int:
         """Report why this process ends; return the exit code."""
@@ -306,12 +435,9 @@ class FetchProcess:
             return 0
         if not isinstance(fault, ConnectorError):
             _log.error("this fetcher fails", exc_info=fault)
-            fault = ServiceUnavailableError(
-                "FETCHER_FAILED",
-                f"A fetcher failed: {type(fault).__name__}",
-                f"pid {os.getpid()}",
-                "It is restarted; the driver's log has the stack.",
-            )
+            what, process = f"A fetcher failed: {type(fault).__name__}", f"pid {os.getpid()}"
+            action = "It is restarted; the driver's log has the stack."
+            fault = ServiceUnavailableError("FETCHER_FAILED", what, process, action)
         self._reporter.send("error", {"terminal": not fault.transient, "error": fault.to_json()})
         return 0 if not fault.transient else 1
 
@@ -326,7 +452,6 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     reporter = Reporter(reports)
     code = FetchProcess(sys.stdin.buffer, reporter).run()
-    reporter.send("ended", {"code": code})
     reporter.close()
     sys.stderr.flush()
     # Threads of libraries, and calls that hang, do not delay the end of this process.

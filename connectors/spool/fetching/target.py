@@ -16,6 +16,8 @@ by `on_given_up`, in the order of arrival.
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -23,32 +25,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.fetching.buffer import Intake
 from connectors.spool.segments.id_keys import OtherIds
-from connectors.spool.segments.segment import Sizes
+from connectors.spool.segments.segment import PublishTimes, Sizes
 from connectors.spool.store.base import StoreAccess
 
-__all__ = ["FAILPOINTS", "Block", "FetchContext", "FetchPlan", "FetchTarget", "Intake", "Orders", "TargetStatus"]
+__all__ = ["Block", "FetchContext", "FetchPlan", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus", "share_of"]
 
-FAILPOINTS = (
-    "fetch.before_folder",
-    "fetch.after_folder",
-    "fetch.before_decode",
-    "segment.before_append",
-    "fetch.before_publish",
-    "store.before_sync",
-    "store.before_link",
-    "store.before_folder_sync",
-    "store.after_publish",
-    "fetch.after_publish_before_ack",
-    "fetch.after_ack",
-    "fetch.before_nack",
-    "fetch.after_nack",
-)
-"""Every failpoint that a fetcher passes, those of the store and the segment among them.
 
-A target passes ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack`` likewise.
-"""
+def share_of(room: int, fetchers: int) -> int:
+    """Return what each fetcher may add; at least one byte while there is any room: a fetcher may exceed its share."""
+    return max(room // fetchers, 1) if room > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +44,12 @@ class FetchPlan:
     Attributes:
         target: the function that builds the target, as ``module:name``. It is called with `settings` and a
             `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
-        hash_key: key of the spool's id hash.
         source: index of the subscription or stream in the spool's list of sources.
         publish_period: seconds from one publication to the next, at least; a segment with rows waits for nothing else.
         segment_bytes, segment_rows: size at which a segment is published at once.
         max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
-        access: how to reach the object store that the spool is on, as `StoreAccess` writes it.
+        access: the JSON of a `StoreAccess`.
         share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the
             source process is elsewhere; 0 if the parent says what may be fetched.
         max_reader_age: seconds without a record in the ledger after which those fetchers pause.
@@ -93,7 +78,7 @@ class FetchPlan:
 
     @property
     def store_access(self) -> StoreAccess | None:
-        """The access that `access` describes."""
+        """How to reach the object store that the spool is on."""
         return None if self.access is None else StoreAccess.from_json(self.access)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,10 +99,7 @@ class Block:
         rows: always of the same schema.
         ids: strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
-        published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
-        counters: what to add to the counters of the segment.
-        other_ids: further values that identify rows, if there are any.
         notes: JSON values for the footer of the segment.
         more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
             memory at a time. `more_rows` and `more_bytes` are their totals.
@@ -126,7 +108,7 @@ class Block:
     rows: pa.RecordBatch
     ids: pa.Array | None
     sizes: Sizes
-    published: tuple[int, int] | None
+    published: PublishTimes
     token: object
     counters: Mapping[str, int] = field(default_factory=dict)
     other_ids: OtherIds | None = None
@@ -140,18 +122,194 @@ class Block:
 class TargetStatus:
     """The state of a target's streams, those wanted and those open and answered.
 
-    `last_response` is by `time.monotonic`; `error` is present trouble, which may pass; `counters` are for people.
+    `error` is present trouble, which may pass; `counters` are for people.
     """
 
     streams: int
     streams_open: int
-    last_response: float | None
     error: ConnectorError | None
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class Held:
+    """A delivery, or the block that some deliveries became; `row_bytes` is None for a delivery.
+
+    The rows of a delivery are an estimate. `received_at` is the `time.monotonic` of the (first) arrival.
+    """
+
+    token: object
+    wire_bytes: int
+    rows: int
+    received_at: float
+    row_bytes: int | None = None
+
+
+class Intake:
+    """Where a target puts what it receives, and the stages behind it.
+
+    Everything held is in one of four stages, which follow one another in the order of arrival::
+
+        publishing (a closed segment) < writing (the open segment) < decoding < queue
+
+    so "everything held after it" (rule R1) is a matter of joining lists.
+
+    Reading pauses at either cap, and when all that was received uses up the allowance: bytes of rows that this process
+    may fetch in all, or None for no limit. What is not decoded counts with its bytes as received, which are more than
+    those of its rows. A reader that is let in may bring one more delivery, however large: so one that is larger than
+    every limit still passes.
+    """
+
+    def __init__(self, max_bytes: int, max_rows: int, allowance: int | None) -> None:
+        self.lock = threading.Lock()
+        self.work = threading.Condition(self.lock)
+        self._may_read = threading.Condition(self.lock)
+        self._max_bytes = max_bytes
+        self._max_rows = max_rows
+        self._allowance = allowance
+        self.wake_at_bytes = 0
+        """So many bytes in the queue notify `work`."""
+        self.queue: deque[Held] = deque()
+        self.decoding: list[Held] = []
+        self.writing: list[Held] = []
+        self.publishing: list[Held] = []
+        self.queued_bytes = self.held_bytes = self.held_rows = 0
+        self.fetched_bytes = self.fetched_rows = 0
+        self._undecoded_bytes = self._decoded_bytes = 0
+        self._last_open = time.monotonic()
+
+    # What targets call, in any thread.
+
+    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
+        """Add one delivery; never waits. `rows` is an estimate, which decoding corrects."""
+        held = Held(delivery, wire_bytes, rows, time.monotonic())
+        with self.lock:
+            before = self.queued_bytes
+            self.queue.append(held)
+            self.queued_bytes += wire_bytes
+            self._undecoded_bytes += wire_bytes
+            self.held_bytes += wire_bytes
+            self.held_rows += rows
+            self.fetched_bytes += wire_bytes
+            # Waking the writer for every delivery would cost more than the delivery.
+            if len(self.queue) == 1 or before < self.wake_at_bytes <= self.queued_bytes or self.full:
+                self.work.notify_all()
+
+    def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        """Wait until reading may continue; False after `timeout` seconds, or as soon as `cancelled` is true."""
+        with self.lock:
+            self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
+            if self.open:
+                self._last_open = time.monotonic()
+            return self.open and not cancelled()
+
+    def paused_seconds(self) -> float:
+        """Return for how long `wait` has let nobody in; 0 while reading may continue."""
+        with self.lock:
+            return 0.0 if self.open else time.monotonic() - self._last_open
+
+    def wake(self) -> None:
+        """Make every `wait` call its `cancelled` now."""
+        with self.lock:
+            self._may_read.notify_all()
+            self.work.notify_all()
+
+    # What the process calls, in any thread.
+
+    def allow(self, allowance: int) -> None:
+        """Change the allowance."""
+        with self.lock:
+            self._allowance = allowance
+            self._may_read.notify_all()
+
+    # What is called by a thread that holds `lock`.
+
+    def settled_at(self) -> float:
+        """Return a time (`time.monotonic`) before which all that was received is durable or was handed back."""
+        stages = (self.publishing, self.writing, self.decoding, self.queue)
+        return next((stage[0].received_at for stage in stages if stage), time.monotonic())
+
+    @property
+    def full(self) -> bool:
+        """Whether a cap is reached."""
+        return self.held_bytes >= self._max_bytes or self.held_rows >= self._max_rows
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the allowance is used up."""
+        return self._allowance is not None and self._decoded_bytes + self._undecoded_bytes >= self._allowance
+
+    @property
+    def open(self) -> bool:
+        """Whether reading may continue."""
+        return not self.full and not self.exhausted
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is held."""
+        return not (self.queue or self.decoding or self.writing or self.publishing)
+
+    def take(self, max_bytes: int) -> list[Held]:
+        """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""
+        taken = 0
+        while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= max_bytes):
+            held = self.queue.popleft()
+            taken += held.wire_bytes
+            self.decoding.append(held)
+        self.queued_bytes -= taken
+        return list(self.decoding)
+
+    def decoded(self, block: Held) -> None:
+        """Replace what is in decoding by its block, which is being written, or released if it has no rows."""
+        self.held_rows += block.rows - sum(held.rows for held in self.decoding)
+        self.fetched_rows += block.rows
+        self._undecoded_bytes -= block.wire_bytes
+        self._decoded_bytes += block.row_bytes or 0
+        self.decoding.clear()
+        if block.rows:
+            self.writing.append(block)
+            self._may_read.notify_all()
+        else:
+            self._release([block])
+
+    def hand_over(self) -> None:
+        """Move what was written to publishing, which must be empty."""
+        self.publishing, self.writing = self.writing, []
+
+    def published(self) -> list[Held]:
+        """Release what was published, and return it."""
+        durable, self.publishing = self.publishing, []
+        self._release(durable)
+        return durable
+
+    def give_up(self) -> list[Held]:
+        """Release everything, and return it in order of arrival."""
+        lost = [*self.publishing, *self.writing, *self.decoding, *self.queue]
+        self.publishing, self.writing = [], []
+        self.decoding.clear()
+        self.queue.clear()
+        self.queued_bytes = 0
+        for held in lost:
+            if held.row_bytes is None:
+                self._undecoded_bytes -= held.wire_bytes
+            else:
+                self._decoded_bytes -= held.row_bytes
+        self._release(lost)
+        return lost
+
+    def _release(self, held: list[Held]) -> None:
+        self.held_bytes -= sum(one.wire_bytes for one in held)
+        self.held_rows -= sum(one.rows for one in held)
+        self._may_read.notify_all()
+        self.work.notify_all()
+
+
 class FetchTarget(Protocol):
-    """The part of a fetcher that knows a service. One thread at a time calls each method."""
+    """The part of a fetcher that knows a service. One thread at a time calls each method.
+
+    It passes the failpoint ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack``
+    likewise.
+    """
 
     def start(self, intake: Intake) -> None:
         """Begin to receive, in threads of its own; returns at once. Called again after `stop`, to continue."""
@@ -210,15 +368,14 @@ class FetchContext:
     Attributes:
         index: place of this fetcher among those of the spool, from 0.
         changed: call it when `status` has changed in a way that cannot wait half a second.
-        fail: call it with an error that a retry cannot fix: the whole query stops with it.
-        fault: call it with an unexpected error: this process ends with it, and another one is started.
+        fail: call it with an error that ends this process: the whole query stops with a permanent `ConnectorError`;
+            after any other error another process is started.
         orders: what the source process wants, beyond the settings.
         note: sends a JSON value to the source process; it is lost if that does not read.
     """
 
     index: int
     changed: Callable[[], None]
-    fail: Callable[[ConnectorError], None]
-    fault: Callable[[BaseException], None]
+    fail: Callable[[BaseException], None]
     orders: Orders = field(default_factory=Orders)
     note: Callable[[Any], None] = lambda _value: None

@@ -26,7 +26,7 @@ from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry, SegmentLog
-from connectors.spool.segments.id_runs import IdRun, RunEntry, write_run
+from connectors.spool.segments.dedup_index import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER

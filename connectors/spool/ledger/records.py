@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.spool.errors import other_version, record_damaged
-from connectors.spool.segments.sealed_file import checksum
+from connectors.spool.segments.segment import checksum
 from connectors.spool.store.base import Store
 
 __all__ = ["FORMAT_VERSION", "JsonText", "decode", "encode", "json_bytes", "read_record", "record_name"]

@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.records import JsonText, json_bytes
-from connectors.spool.segments.id_runs import RunEntry
-from connectors.spool.segments.sealed_file import Published, published_of
-from connectors.spool.segments.segment import SegmentInfo, Sizes, segment_name
+from connectors.spool.segments.dedup_index import RunEntry
+from connectors.spool.segments.segment import PublishTimes, SegmentInfo, Sizes, published_of, segment_name
 
 __all__ = [
     "QUARANTINED_ROWS",
@@ -89,7 +88,7 @@ class SegmentEntry:
     source: int
     rows: int
     digest: str
-    published: Published
+    published: PublishTimes
     admitted_rows: int
     bytes: int
     struck: str | None = None

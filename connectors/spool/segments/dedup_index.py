@@ -1,7 +1,10 @@
-"""The index of the ids already admitted (rule R8).
+"""The ids already admitted, and the sorted files that hold them (rule R8).
 
-Per name space it has sorted arrays: the runs on disk, in mapped memory, and the keys of segments that are in no run
-yet, in arrays that are merged as they grow, so that there are few of them.
+Per name space the index has sorted arrays: the runs on disk, in mapped memory, and the keys of segments that are in no
+run yet, in arrays that are merged as they grow, so that there are few of them.
+
+A run is a sealed file: sections ``numbers`` (little-endian uint64, ascending over all of them), then sections
+``hashes`` (16 bytes each, ascending), so that each part is one array in mapped memory.
 
 Ids expire in portions of an eighth of the horizon, by the publish time of their last message: a run, and a `RecentIds`
 in memory, has the ids of one portion. A search skips arrays whose last message was published longer than the horizon
@@ -12,29 +15,212 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from connectors.spool.segments.id_keys import IdKeys
-from connectors.spool.segments.id_runs import IdRun, RunEntry, distinct, union, write_run
-from connectors.spool.segments.sealed_file import Published, wider
-from connectors.spool.segments.sorted_search import Guide, guide_of, places_of
+from connectors.core.failpoints import failpoint
+from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
+from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
 from connectors.spool.store.base import Blobs
 
-__all__ = ["PORTIONS", "DedupIndex"]
+__all__ = ["PORTIONS", "DedupIndex", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
+
+RUN = SealedKind(
+    b"SPOOLIDS",
+    "A run of admitted ids",
+    "SPOOL_ID_RUN",
+    "without it messages that were delivered already would be delivered again",
+    "Restore the file from a backup of the spool.",
+)
+_CHUNK = 1 << 20
+_NUMBER_TYPE = np.dtype("<u8")
+_Key = TypeVar("_Key", np.uint64, np.bytes_)
 
 PORTIONS = 8
 """So many portions has a horizon."""
-
 _SHORTEST_HORIZON = 600.0
 _MICROSECONDS = 1_000_000
 
+_SAMPLED = 32
+"""One key in so many is in a guide: a quarter of a byte a key."""
+
 Mask = npt.NDArray[np.bool_]
+Guide = npt.NDArray[np.uint64]
+"""A sample of a sorted array, which does most steps of a search in memory that fits into the processor's cache."""
 _Keys = npt.NDArray[Any]
+_Places = npt.NDArray[np.intp]
 _Guided = tuple[_Keys, Guide]
-"""A sorted array, and its guide (see `connectors.spool.segments.sorted_search`)."""
+"""A sorted array, and its guide."""
+
+
+def guide_of(array: _Keys) -> Guide:
+    """Return the guide of a sorted array of numbers or hashes, in memory of its own."""
+    return _prefixes(array[::_SAMPLED])
+
+
+def places_of(keys: _Keys, array: _Keys, guide: Guide) -> _Places:
+    """Return what `numpy.searchsorted(array, keys)` returns, faster; fastest if the keys ascend.
+
+    That takes one key after the other: twenty branches a key that the processor cannot predict, and for hashes a call
+    each. Here each step of the search is one step for all keys. The array is not empty.
+    """
+    wanted, last = _prefixes(keys), len(array) - 1
+
+    def at(places: _Places) -> Guide:
+        return _prefixes(array[np.minimum(places, last)])
+
+    places: _Places = np.maximum(np.searchsorted(guide, wanted) - 1, 0) * _SAMPLED
+    step = _SAMPLED // 2
+    while step:
+        places += step * (at(places + (step - 1)) < wanted)
+        step //= 2
+    places += at(places) < wanted
+    places = np.minimum(places, len(array))
+    if array.dtype == HASH_TYPE:
+        # Hashes that begin with the same eight bytes: hardly ever by chance.
+        tied = (at(places) == wanted) & (array[np.minimum(places, last)] != keys)
+        if tied.any():
+            places[tied] = np.searchsorted(array, keys[tied])
+    return places
+
+
+def _prefixes(keys: _Keys) -> Guide:
+    """Return numbers unchanged, and the first eight bytes of hashes as numbers of the same order."""
+    if keys.dtype != HASH_TYPE:
+        return keys.astype(np.uint64)
+    return np.ascontiguousarray(keys).view(np.uint64)[::2].byteswap()
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run, as the ledger records it.
+
+    `name` is within ``ids/``, `space` the name space of the ids (index of the subscription, a dot, its dedup epoch),
+    `numbers` and `hashes` are counts.
+    """
+
+    name: str
+    space: str
+    numbers: int
+    hashes: int
+    published: PublishTimes
+    digest: str
+
+    @property
+    def ids(self) -> int:
+        """How many ids it has."""
+        return self.numbers + self.hashes
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that its ids take."""
+        return self.numbers * _NUMBER_TYPE.itemsize + self.hashes * HASH_TYPE.itemsize
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as a JSON object."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> RunEntry:
+        """Return the entry that `to_json` wrote."""
+        return cls(**{**value, "published": published_of(value["published"])})
+
+
+@dataclass(frozen=True, slots=True)
+class IdRun:
+    """A run in mapped memory: two sorted arrays, and their guides."""
+
+    entry: RunEntry
+    numbers: Numbers
+    hashes: Hashes
+    number_guide: Guide
+    hash_guide: Guide
+
+    @classmethod
+    def load(cls, store: Blobs, entry: RunEntry) -> IdRun:
+        """Map a run and check every byte; raises `SpoolDamagedError` if it is missing, damaged or another one."""
+        file = SealedReader(store, run_name(entry.name), RUN, entry.digest)
+        file.verify()
+        split = entry.numbers * _NUMBER_TYPE.itemsize
+        numbers = np.frombuffer(file.data[:split], _NUMBER_TYPE)
+        hashes = np.frombuffer(file.data[split : split + entry.hashes * HASH_TYPE.itemsize], HASH_TYPE)
+        return cls(entry, numbers, hashes, guide_of(numbers), guide_of(hashes))
+
+
+def run_name(name: str) -> str:
+    """Return the name of a run in the store."""
+    return f"ids/{name}"
+
+
+def write_run(
+    store: Blobs, name: str, space: str, numbers: Iterable[Numbers], hashes: Iterable[Hashes], published: PublishTimes
+) -> RunEntry:
+    """Write a run durably; `name` is one within ``ids/`` that was never used.
+
+    Numbers and hashes come in chunks, ascending over all of them, without repeats. OSError: nothing was published.
+    """
+    failpoint("ids.before_write")
+    file = SealedWriter(store, run_name(name), RUN)
+    try:
+        counts = [_write_chunks(file, "numbers", numbers), _write_chunks(file, "hashes", hashes)]
+        digest = file.publish({"space": space, "numbers": counts[0], "hashes": counts[1], "published": published})
+    finally:
+        file.discard()
+    if digest is None:
+        raise FileExistsError(run_name(name))
+    failpoint("ids.after_write")
+    return RunEntry(name, space, counts[0], counts[1], published, digest)
+
+
+def merge_runs(store: Blobs, name: str, runs: Sequence[IdRun]) -> RunEntry:
+    """Merge runs of one name space into a new one, with some tens of MB of memory whatever their size."""
+    published = reduce(wider, (run.entry.published for run in runs))
+    numbers, hashes = _merged([run.numbers for run in runs]), _merged([run.hashes for run in runs])
+    return write_run(store, name, runs[0].entry.space, numbers, hashes, published)
+
+
+def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the distinct keys of some arrays, ascending. A stable sort uses sorted parts; `numpy.unique` would not."""
+    if not arrays:
+        return np.empty(0, np.uint64)
+    merged = np.concatenate(arrays)
+    merged.sort(kind="stable")
+    return distinct(merged)
+
+
+def distinct(ascending: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return sorted keys without repeats."""
+    keep = np.ones(len(ascending), np.bool_)
+    keep[1:] = ascending[1:] != ascending[:-1]
+    return ascending if keep.all() else ascending[keep]
+
+
+def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[Any]]) -> int:
+    count = 0
+    for chunk in chunks:
+        for start in range(0, len(chunk), _CHUNK):
+            part = np.ascontiguousarray(chunk[start : start + _CHUNK])
+            file.section(kind, part.tobytes())
+            count += len(part)
+    return count
+
+
+def _merged(arrays: Sequence[npt.NDArray[_Key]]) -> Iterable[npt.NDArray[_Key]]:
+    """Yield the union of sorted arrays, chunk by chunk, whatever the ranges of the arrays are.
+
+    Every `step`-th key of every array is a bound, so an array has fewer than `step` keys between two bounds. Of all
+    bounds one in as many as there are arrays is used: so a chunk has at most twice `_CHUNK` keys.
+    """
+    step = max(_CHUNK // len(arrays), 1)
+    bounds = union([array[step::step] for array in arrays])[:: len(arrays)]
+    edges = [np.concatenate([[0], np.searchsorted(array, bounds), [len(array)]]) for array in arrays]
+    for index in range(len(bounds) + 1):
+        parts = [array[edge[index] : edge[index + 1]] for array, edge in zip(arrays, edges, strict=True)]
+        yield union(parts)
 
 
 class RecentIds:
@@ -43,14 +229,14 @@ class RecentIds:
     def __init__(self) -> None:
         self.numbers: list[_Keys] = []
         self.hashes: list[_Keys] = []
-        self.published: Published = None
+        self.published: PublishTimes = None
         self.added_at = float("-inf")
         """When the last of them was added, by the monotonic clock."""
 
     def __len__(self) -> int:
         return sum(map(len, self.numbers)) + sum(map(len, self.hashes))
 
-    def add(self, keys: IdKeys, published: Published) -> None:
+    def add(self, keys: IdKeys, published: PublishTimes) -> None:
         """Add the keys of a segment."""
         # Unsorted as they come, so a stable sort, as `union` does it, would be slower.
         _push(self.numbers, distinct(keys.ascending_numbers))
@@ -97,7 +283,7 @@ class DedupIndex:
         """Return the runs of a name space, oldest first."""
         return list(self._runs.get(space, ()))
 
-    def duplicates(self, space: str, keys: IdKeys, published: Published) -> Mask:
+    def duplicates(self, space: str, keys: IdKeys, published: PublishTimes) -> Mask:
         """Return which rows are duplicates: those whose id is in the index, and all but the first of the same id."""
         arrays = list(self._arrays(space, published))
         numbers = [guided for numbers, _ in arrays for guided in numbers]
@@ -110,7 +296,7 @@ class DedupIndex:
         duplicates[keys.hash_rows] |= _repeated(keys.hashes, np.sort(keys.hashes), hashes)
         return duplicates
 
-    def add(self, space: str, keys: IdKeys, published: Published) -> None:
+    def add(self, space: str, keys: IdKeys, published: PublishTimes) -> None:
         """Add the ids of an admitted segment."""
         self._portion(space, published).add(keys, published)
 
@@ -151,12 +337,12 @@ class DedupIndex:
         others = [run for run in self._runs.get(space, []) if run.entry.name not in gone]
         self._runs[space] = others if new is None else [new, *others]
 
-    def _portion(self, space: str, published: Published) -> RecentIds:
+    def _portion(self, space: str, published: PublishTimes) -> RecentIds:
         length = (_SHORTEST_HORIZON if self.horizon is None else self.horizon) * _MICROSECONDS // PORTIONS
         number = -1 if published is None else int(published[1] // length)
         return self._recent.setdefault(space, {}).setdefault(number, RecentIds())
 
-    def _arrays(self, space: str, published: Published) -> Iterator[tuple[list[_Guided], list[_Guided]]]:
+    def _arrays(self, space: str, published: PublishTimes) -> Iterator[tuple[list[_Guided], list[_Guided]]]:
         """Yield the sorted numbers and the sorted hashes in which to search for ids published in this range."""
         oldest = None
         if self.horizon is not None and published is not None:
@@ -173,7 +359,7 @@ def _guided(arrays: Iterable[_Keys]) -> list[_Guided]:
     return [(array, guide_of(array)) for array in arrays]
 
 
-def _is_before(published: Published, time: int | None) -> bool:
+def _is_before(published: PublishTimes, time: int | None) -> bool:
     return time is not None and published is not None and published[1] < time
 
 

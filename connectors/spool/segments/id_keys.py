@@ -53,7 +53,7 @@ class IdKeys:
     """The keys of a run of rows, in row order.
 
     Attributes:
-        numbers: the number of each row whose id is one, else 0; length is the number of rows.
+        numbers: the number of each row whose id is one, else 0.
         hash_rows: the indexes of the rows with a hash, ascending; only there does a number of 0 mean none.
         hashes: their hashes, in the same order (`S16`: all 16 bytes are compared).
     """
@@ -91,10 +91,8 @@ class IdKeys:
 def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> IdKeys:
     """Return the keys of rows.
 
-    Args:
-        ids: strings without nulls, one a row.
-        hash_key: of the spool, 16 bytes.
-        other: values by which rows are duplicates as well; where there is none the id alone counts.
+    `ids` are strings without nulls, one a row; `hash_key` is the spool's, 16 bytes. With `other` rows are duplicates by
+    those values as well; where there is none the id alone counts.
     """
     rows = len(ids)
     canonical = _canonical(ids)
@@ -111,7 +109,9 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
     by_value = valued[hash_rows]
     hashes[~by_value] = _hashes(ids.filter(pa.array(~canonical & ~valued)), hash_key, _MESSAGE_IDS)
     if other is not None:
-        hashes[by_value] = _hashes(other.values.drop_null(), hash_key, _space_of(other.attribute))
+        name = b"attribute\0" + other.attribute.encode()
+        space = hashlib.blake2b(name, digest_size=hashlib.blake2b.PERSON_SIZE).digest()
+        hashes[by_value] = _hashes(other.values.drop_null(), hash_key, space)
     return IdKeys(numbers, hash_rows, hashes)
 
 
@@ -131,11 +131,6 @@ def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
         for text in values.to_pylist()
     ]
     return np.array(digests, HASH_TYPE)
-
-
-def _space_of(attribute: str) -> bytes:
-    """Return the name space of an attribute's values; 16 bytes, as BLAKE2b needs them."""
-    return hashlib.blake2b(b"attribute\0" + attribute.encode(), digest_size=hashlib.blake2b.PERSON_SIZE).digest()
 
 
 def _numbers(ids: pa.Array) -> Numbers:

@@ -1,42 +1,200 @@
-"""Segments: immutable files of fetched rows (rules R1, R9 and R10).
+"""Sealed files, and segments: the sealed files that hold fetched rows (rules R1, R9 and R10).
 
-A segment is a sealed file (see `connectors.spool.segments.sealed_file`) that begins as an Arrow IPC stream, which any
-Arrow reader can open:
+A sealed file is sections of bytes, then a footer (JSON) that names each with its checksum, then a tail of 32 bytes:
+checksum of the footer (16 hexadecimal digits), length of the footer, format version, magic of the kind. The checksum of
+the footer covers those of all sections, so it is the digest by which the ledger recognises the file. The one checksum
+of the spool is XXH3 with 64 bits. It detects damage, not an editor with intent.
+
+A segment begins as an Arrow IPC stream, which any Arrow reader can open:
 
     schema message | block | block | ... | end of stream | index | footer | tail
 
-* A *block* is one Arrow record batch message, some MB long.
-* The *index* is an Arrow IPC stream of one batch: for each row its key (see `connectors.spool.segments.id_keys`) and
-  its bytes.
-
-Footer and index are checked when a segment is admitted, and each block when it is read.
+A *block* is one Arrow record batch message, some MB long. The *index* is an Arrow IPC stream of one batch: for each row
+its key (see `connectors.spool.segments.id_keys`) and its bytes. Footer and index are checked when a segment is
+admitted, and each block when it is read.
 """
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
+from connectors.spool.errors import other_version
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
-from connectors.spool.segments.sealed_file import (
-    Published,
-    SealedKind,
-    SealedReader,
-    SealedWriter,
-    published_of,
-    wider,
-)
-from connectors.spool.store.base import Blobs
+from connectors.spool.store.base import Blobs, Pieces
 
-__all__ = ["SEGMENT", "SegmentInfo", "SegmentReader", "SegmentWriter", "Sizes", "segment_name"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "SEGMENT",
+    "PublishTimes",
+    "SealedKind",
+    "SealedReader",
+    "SealedWriter",
+    "SegmentInfo",
+    "SegmentReader",
+    "SegmentWriter",
+    "Sizes",
+    "checksum",
+    "published_of",
+    "segment_name",
+    "wider",
+]
+
+FORMAT_VERSION = 1
+_TAIL = struct.Struct("<16sII8s")
+
+PublishTimes = tuple[int, int] | None
+"""Lowest and highest publish time of some messages, microseconds since 1970; None if it is not known."""
+
+
+def published_of(value: Sequence[int] | None) -> PublishTimes:
+    """Return a range of publish times from its JSON value."""
+    return None if value is None else (value[0], value[1])
+
+
+def wider(one: PublishTimes, other: PublishTimes) -> PublishTimes:
+    """Return the range of publish times that covers both ranges."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def checksum(*parts: Buffer) -> str:
+    """Return the checksum of some buffers, one after the other, as 16 hexadecimal digits."""
+    if len(parts) == 1:
+        return f"{xxhash.xxh3_64_intdigest(parts[0]):016x}"
+    running = xxhash.xxh3_64()
+    for part in parts:
+        running.update(part)
+    return running.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKind:
+    """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
+
+    `code` is the beginning of its error codes, `stake` what is lost with a file. All of a `whole` file is read when it
+    is opened.
+    """
+
+    magic: bytes
+    label: str
+    code: str
+    stake: str
+    action: str
+    whole: bool = True
+
+
+class SealedWriter:
+    """A sealed file that is being written under a temporary name."""
+
+    def __init__(self, store: Blobs, name: str, kind: SealedKind) -> None:
+        self._kind = kind
+        self._sections: list[dict[str, Any]] = []
+        self._file = store.writer(name)
+
+    def section(self, kind: str, data: Buffer, **more: int) -> None:
+        """Append a section; its entry in the footer gets `more`."""
+        view = memoryview(data).cast("B")
+        offset = self._file.length
+        self._file.write(view)
+        self._sections.append({"kind": kind, "offset": offset, "length": len(view), "checksum": checksum(view), **more})
+
+    def publish(self, fields: dict[str, Any]) -> str | None:
+        """Write the footer with these fields and publish the file; return its digest, None if the name is taken."""
+        footer = {"v": FORMAT_VERSION, **fields, "sections": self._sections}
+        text = json.dumps(footer, sort_keys=True, separators=(",", ":")).encode()
+        digest = checksum(text)
+        self._file.write(text)
+        self._file.write(_TAIL.pack(digest.encode(), len(text), FORMAT_VERSION, self._kind.magic))
+        published = self._file.publish()
+        self._file.discard()
+        return digest if published else None
+
+    def discard(self) -> None:
+        """Discard the file, unless it was published."""
+        self._file.discard()
+
+
+class SealedReader:
+    """A sealed file; its footer is checked when it is opened, a section when it is read.
+
+    Raises `SpoolDamagedError` if it is missing or damaged, or its digest is not the one of the ledger (None: any), and
+    `SpoolVersionError` if another version has written it.
+    """
+
+    def __init__(self, store: Blobs, name: str, kind: SealedKind, digest: str | None) -> None:
+        self._kind = kind
+        self._where = f"{store.root}/{name}"
+        try:
+            self.data: Pieces = store.map(name) if kind.whole else store.pieces(name)
+        except FileNotFoundError:
+            self.damaged("is missing")
+        self.footer, self.digest = self._read_footer()
+        if digest is not None and digest != self.digest:
+            self.damaged("is not the one that the ledger names")
+        self.sections: list[dict[str, Any]] = self.footer["sections"]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Return the sections of a kind, in order."""
+        return [section for section in self.sections if section["kind"] == kind]
+
+    def checked(self, section: dict[str, Any]) -> memoryview:
+        """Return the bytes of a section after checking them."""
+        try:
+            view = self.data[section["offset"] : section["offset"] + section["length"]]
+        except FileNotFoundError:
+            self.damaged("is missing")
+        if checksum(view) != section["checksum"]:
+            self.damaged(f"has a wrong checksum in its {section['kind']} at byte {section['offset']}")
+        return view
+
+    def verify(self) -> None:
+        """Check every section."""
+        for section in self.sections:
+            self.checked(section)
+
+    def damaged(self, what: str) -> NoReturn:
+        """Raise the error of a damaged file."""
+        kind = self._kind
+        raise SpoolDamagedError(
+            f"{kind.code}_DAMAGED", f"{kind.label} {what}; {kind.stake}", self._where, kind.action
+        ) from None
+
+    def _read_footer(self) -> tuple[dict[str, Any], str]:
+        end = len(self.data) - _TAIL.size
+        if end < 0:
+            self.damaged("is too short")
+        digest, length, version, magic = _TAIL.unpack(self.data[end:])
+        if magic != self._kind.magic:
+            self.damaged("does not end as it should")
+        if version != FORMAT_VERSION:
+            kind = self._kind
+            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self._where)
+        text = self.data[max(end - length, 0) : end]
+        actual = checksum(text)
+        if actual.encode() != digest:
+            self.damaged("has a footer with a wrong checksum")
+        footer: dict[str, Any] = json.loads(bytes(text))
+        starts = [section["offset"] for section in footer["sections"]]
+        ends = [section["offset"] + section["length"] for section in footer["sections"]]
+        if [*starts, end - length] != [0, *ends]:
+            self.damaged("has sections that do not fill it")
+        return footer, actual
+
 
 SEGMENT = SealedKind(
     b"SPOOLSEG",
@@ -63,7 +221,7 @@ class SegmentInfo:
     """A segment, as its footer describes it.
 
     `number` counts the segments of a fetcher from 0; `source` is an index in the spool's list of sources; `bytes` is
-    the sum of the sizes of the rows; `counters` are what the fetcher counted for them.
+    the sum of the sizes of the rows.
     """
 
     fetcher: str
@@ -71,7 +229,7 @@ class SegmentInfo:
     source: int
     rows: int
     bytes: int
-    published: Published
+    published: PublishTimes
     digest: str
     counters: dict[str, int]
 
@@ -90,8 +248,7 @@ class SegmentInfo:
 class SegmentWriter:
     """A segment that is being written; nothing of it can be seen before `publish`.
 
-    `number` is one more than the last that `fetcher`, this process, has published; `source` is an index in the spool's
-    list of sources; `compression` is that of the blocks as Arrow IPC calls it, empty for none.
+    `compression` is that of the blocks as Arrow IPC calls it, empty for none; the other arguments are as in the footer.
     """
 
     def __init__(
@@ -105,12 +262,12 @@ class SegmentWriter:
         *,
         compression: str = "",
     ) -> None:
-        self._about = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
+        self._about: dict[str, Any] = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
         self._name = segment_name(fetcher, number)
         self._compression = compression
         self._keys: list[IdKeys] = []
         self._sizes: list[Sizes] = []
-        self._published: Published = None
+        self._published: PublishTimes = None
         self._counters: dict[str, int] = {}
         self._notes: list[Any] = []
         self.rows = 0
@@ -123,13 +280,13 @@ class SegmentWriter:
         rows: pa.RecordBatch,
         keys: IdKeys,
         sizes: Sizes,
-        published: Published,
+        published: PublishTimes,
         counters: dict[str, int] | None = None,
         notes: Sequence[Any] = (),
     ) -> None:
-        """Append one block; `published` and `counters` are those of its rows.
+        """Append one block; `notes` are JSON values of the connector for the footer.
 
-        `notes` are JSON values of the connector for the footer. After an `OSError` the segment can only be discarded.
+        After an `OSError` the segment can only be discarded.
         """
         failpoint("segment.before_append")
         self._file.section("block", _message(rows, self._compression), rows=len(rows))
@@ -145,18 +302,16 @@ class SegmentWriter:
     def publish(self) -> SegmentInfo:
         """Finish the file and publish it durably.
 
-        Raises:
-            OSError: the disk refused; nothing was published.
-            FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
+        OSError: nothing was published. FileNotFoundError: the fetcher's folder is gone, it was given up (rule R2).
         """
-        footer = {
-            **self._about,
+        footer = self._about | {
             "rows": self.rows,
             "bytes": self.bytes,
             "published": self._published,
             "counters": self._counters,
-            **({"notes": self._notes} if self._notes else {}),
         }
+        if self._notes:
+            footer["notes"] = self._notes
         self._file.section("end", _END_OF_STREAM)
         self._file.section("index", _index_stream(IdKeys.concatenate(self._keys), self._sizes))
         digest = self._file.publish(footer)

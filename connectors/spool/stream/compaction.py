@@ -17,11 +17,10 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState, SegmentEntry
-from connectors.spool.segments.dedup_index import PORTIONS
-from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, run_name
+from connectors.spool.segments.dedup_index import PORTIONS, IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
-__all__ = ["Compaction", "CompactionSettings", "expired_runs", "freeable", "runs_to_merge"]
+__all__ = ["Compaction", "CompactionSettings", "freeable", "runs_to_merge"]
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.monotonic`."""
@@ -36,13 +35,13 @@ _CLEARING_SECONDS: Final = 60.0
 
 
 class FileAges:
-    """Ages of files that existed when their folder was first asked about.
+    """Ages of files that existed when their folder was first listed.
 
     They come from times of the store alone: the file's, and that of the newest record, which was written a moment ago;
     from then on from a monotonic clock. So no two clocks are compared, and an age is never too high.
     """
 
-    def __init__(self, store: Store, epoch: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, store: Store, epoch: int, clock: Clock) -> None:
         self._store = store
         self._epoch = epoch
         self._clock = clock
@@ -68,7 +67,7 @@ class Retention:
     retention when its file is that old: else a query that runs for a while each hour would never free anything.
     """
 
-    def __init__(self, retention: float, committed: int, files: FileAges, clock: Clock = time.monotonic) -> None:
+    def __init__(self, retention: float, committed: int, files: FileAges, clock: Clock) -> None:
         self._retention = retention
         self._before = committed
         self._files = files
@@ -94,18 +93,13 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """What is kept in a spool, and for how long.
+    """What stays in a spool, and for how long.
 
-    Attributes:
-        retention: seconds for which rows are kept after their commit.
-        horizon: seconds for which ids are kept: by publish time, and also since they were admitted.
-        free_segments: committed segments that are freed together, so that one run holds their ids.
-        free_bytes: or as soon as they hold this many bytes.
-        recent_ids: ids in memory at which they are written as a run.
-        merge: how many runs of one size are merged into one.
-        merged_ids: the largest merged run, or a quarter of all ids if that is more: while it is written, its ids are
-            on disk twice.
-        max_id_bytes: bytes of id runs at which the query stops; no id is forgotten early.
+    Rows stay for `retention` seconds after their commit, ids for `horizon` seconds: by publish time, and also since
+    they were admitted. Committed segments are freed `free_segments` together, or as soon as they hold `free_bytes`, so
+    that one run holds their ids. Ids in memory are written as a run when they are `recent_ids`; `merge` runs of one
+    size become one, of at most `merged_ids` or a quarter of all ids, because while it is written its ids are on disk
+    twice. At `max_id_bytes` of runs the query stops; no id is forgotten early.
     """
 
     retention: float = 0.0
@@ -130,7 +124,7 @@ class Compaction:
         # When the last id of each run that was written since the start was admitted.
         self._admitted_at: dict[str, float] = {}
         self._names = itertools.count()
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._next_clearing = time.monotonic() + _CLEARING_SECONDS
         self._last_freed: dict[str, int] | None = None
         self._idle_since: dict[str, float] = {}
@@ -141,12 +135,8 @@ class Compaction:
         """Do what is due: write ids, free segments, forget fetchers, delete temporary files.
 
         On a full disk it is urgent: free what may be freed, however little it is. `read_from` is the lowest position
-        that a query may still read; None where nothing reads.
-
-        Raises:
-            SpoolFencedError: another writer took the spool over.
-            SpoolFullError: the ids take more than `max_id_bytes`.
-            OSError: the disk refused; nothing was lost, and the next step tries again.
+        that a query may still read; None where nothing reads. Raises `SpoolFullError` if the ids take more than
+        `max_id_bytes`; after an `OSError` the next step tries again.
         """
         with self._ledger.lock:
             self._ledger.settle()
@@ -174,11 +164,13 @@ class Compaction:
         """
         with self._ledger.lock:
             state, horizon = self._ledger.state, self._settings.horizon
-            long_ago = self._clock() - horizon
-            if gone := [run for run in expired_runs(state, horizon) if self._run_admitted_at(run) <= long_ago]:
+            if state.published is None:
+                return
+            oldest, long_ago = state.published - int(horizon * _MICROSECONDS), self._clock() - horizon
+            expired = [run for run in state.runs if run.published is not None and run.published[1] < oldest]
+            if gone := [run for run in expired if self._run_admitted_at(run) <= long_ago]:
                 self._swap([], gone, None)
-            if state.published is not None:
-                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS), long_ago)
+            self._ledger.index.drop_recent(oldest, long_ago)
 
     def _run_admitted_at(self, run: RunEntry) -> float:
         """Return when the last id of a run was admitted; for a run from before the start, when it was written."""
@@ -217,7 +209,6 @@ class Compaction:
         ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
 
     def _write_recent(self) -> None:
-        """Write the ids in memory as runs, and record them."""
         ledger = self._ledger
         recent = ledger.index.recent()
         if not recent and ledger.state.runs_through == ledger.state.ordinal:
@@ -253,9 +244,9 @@ class Compaction:
         """Remove the folders of fetchers that have ended, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + ledger.store.look_seconds
+        self._next_check = now + ledger.store.look_seconds
         if self._last_freed is None:
             done = state.fetchers.keys() - state.segments.fetchers()
             self._last_freed = {fetcher: state.fetchers[fetcher] for fetcher in done}
@@ -278,17 +269,18 @@ class Compaction:
 
     def _check_size(self) -> None:
         most = self._settings.max_id_bytes
-        size = sum(run.bytes for run in self._ledger.state.runs)
-        if size > most:
+        if self._run_bytes() > most:
             self.expire()
-            size = sum(run.bytes for run in self._ledger.state.runs)
-        if size > most:
+        if (size := self._run_bytes()) > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",
                 f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {most}",
                 f"{self._ledger.store.root}/ids",
                 "Raise maxIdIndexBytes, or shorten the retention of the subscription and with it dedupHorizon.",
             )
+
+    def _run_bytes(self) -> int:
+        return sum(run.bytes for run in self._ledger.state.runs)
 
     def _name(self) -> str:
         return f"{self._ledger.claim.epoch}-{next(self._names)}"
@@ -305,14 +297,6 @@ def freeable(
     limit = state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
     limit = limit if read_from is None else min(limit, read_from)
     return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
-
-
-def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:
-    """Return the runs whose last message was published longer than the horizon before the service's time."""
-    if state.published is None:
-        return []
-    newest = state.published - int(horizon * _MICROSECONDS)
-    return [run for run in state.runs if run.published is not None and run.published[1] < newest]
 
 
 def runs_to_merge(runs: Sequence[RunEntry], settings: CompactionSettings) -> list[RunEntry]:
@@ -332,10 +316,8 @@ def runs_to_merge(runs: Sequence[RunEntry], settings: CompactionSettings) -> lis
     for same in classes.values():
         for first in range(len(same) - count + 1):
             chosen = same[first : first + count]
-            if (
-                _last_published(chosen[-1]) - _last_published(chosen[0]) <= portion
-                and sum(run.ids for run in chosen) <= most
-            ):
+            span = _last_published(chosen[-1]) - _last_published(chosen[0])
+            if span <= portion and sum(run.ids for run in chosen) <= most:
                 return chosen
     return []
 

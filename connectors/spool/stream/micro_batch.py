@@ -12,75 +12,45 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolInUseError
+from connectors.core.failpoints import failpoint
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.errors import disk_errors
-from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
+from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
-from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, StartFetching
-from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.freshness import Freshness, Reason
-from connectors.spool.stream.planning import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
+from connectors.spool.stream.background import Background, Reason, StartFetching, StreamSettings
+from connectors.spool.stream.slices import (
+    Slice,
+    check_range,
+    cut_by_bytes,
+    named_positions,
+    offset_at,
+    plan,
+    position_of,
+)
 
-__all__ = ["SpoolStream", "StreamSettings"]
+__all__ = ["SpoolStream", "carry_out_seek"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
 _SETTLE: Final = 0.5
 _OWNER_BYTES: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """Settings of a stream; sizes in bytes, times in seconds.
-
-    Attributes:
-        sources: full names of the subscriptions.
-        fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
-        starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
-        partition_bytes, max_partitions: how batches are cut (rule R5).
-        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        publish_period: at the latest so long after its first row a segment is published.
-        start_timeout: longest wait of the first answer.
-        available_now_quiet, available_now_max_wait: see `Freshness`.
-        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
-        take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
-    """
-
-    root: str
-    connector: str
-    sources: tuple[str, ...]
-    fail_on_data_loss: bool
-    starting_position: str
-    partition_bytes: int
-    max_partitions: int
-    max_bytes_per_trigger: int | None
-    max_spool_bytes: int
-    publish_period: float
-    start_timeout: float
-    available_now_quiet: float
-    available_now_max_wait: float
-    compaction: CompactionSettings
-    by_message_id: bool = True
-    access: StoreAccess | None = None
-    take_over: bool = False
+_SEEK_POLL: Final = 0.05
+_SEEK_PATIENCE: Final = 60.0
 
 
 class SpoolStream:
     """The stream of one query. Its methods are called by one thread, as Spark does.
 
-    Raises:
-        SpoolError: the spool is in use, damaged, moved, or belongs to another source.
+    Raises `SpoolError` if the spool is in use, damaged, moved, or belongs to another source.
     """
 
     def __init__(self, settings: StreamSettings, start_fetching: StartFetching) -> None:
@@ -89,17 +59,8 @@ class SpoolStream:
         self._lock, self._ledger = _open(settings, jvm)
         self._stopped = threading.Event()
         threading.Thread(target=self._end_with, args=(process_gone(jvm),), name="parent-watch", daemon=True).start()
-        self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
-        self._freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
-        self._background = Background(
-            self._ledger,
-            start_fetching,
-            settings.max_spool_bytes,
-            settings.compaction,
-            self._losses,
-            self._freshness,
-            by_message_id=settings.by_message_id,
-        )
+        self._background = Background(settings, self._ledger, start_fetching)
+        self._losses, self._freshness = self._background.losses, self._background.freshness
         self._resolved: int | None = None
         self._answered = False
         self._is_bounded = False
@@ -147,10 +108,7 @@ class SpoolStream:
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Slice]]:
         """Cut the batch between two offsets into partitions: a pure function of them and the ledger.
 
-        Raises:
-            OffsetError: the spool does not know an offset.
-            DataLossError: rows between them were freed, and that is not given up.
-            SpoolFencedError: another query took the spool over.
+        Raises as `latest_offset`, and `SpoolFencedError` if another query took the spool over.
         """
         if is_sentinel(end):
             return []
@@ -179,7 +137,7 @@ class SpoolStream:
         try:
             self._ledger.commit(position)
         except OSError as error:
-            _logger.warning("The commit of position %d was not recorded: %s", position, error)
+            _log.warning("The commit of position %d was not recorded: %s", position, error)
         self._background.wake()
 
     def report_latest_offset(self) -> Offset:
@@ -220,10 +178,7 @@ class SpoolStream:
             if self._settings.starting_position == "latest":
                 self._wait_until_fresh(self._ledger.state.head, everything=False)
             with self._ledger.lock:
-                state = self._ledger.state
-                position = {"earliest": state.oldest, "latest": state.head}
-                committed = max(state.committed, state.oldest)
-                self._resolved = position.get(self._settings.starting_position, committed)
+                self._resolved = named_positions(self._ledger.state)[self._settings.starting_position]
         return self._resolved
 
     def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
@@ -303,21 +258,14 @@ class SpoolStream:
 
         self._freshness.wait(reason, self._check)
         rows = self._ledger.state.head
+        if rows == 0:
+            raise error
         if rows <= first:
-            raise _drained(error, rows, len(self._settings.sources))
-
-
-def _drained(error: ConnectorError, rows: int, sources: int) -> ConnectorError:
-    """Return the error of a source all of whose rows were served."""
-    if rows == 0:
-        return error
-    others = "" if sources == 1 else " A query of the other sources continues with a new spool and a new checkpoint."
-    return type(error)(
-        error.code,
-        f"{error.what}; the spool is drained: all of its {rows} rows were read",
-        error.where,
-        f"{error.action}{others}",
-    )
+            what = f"{error.what}; the spool is drained: all of its {rows} rows were read"
+            action = error.action
+            if len(self._settings.sources) > 1:
+                action += " A query of the other sources continues with a new spool and a new checkpoint."
+            raise type(error)(error.code, what, error.where, action)
 
 
 def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
@@ -341,3 +289,70 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
                 ) from None
             raise
     return lock, ledger
+
+
+def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Mapping[str, Any]], None]) -> bool:
+    """Move the source if that is wanted and not done, before anything is fetched; return whether it was moved.
+
+    The order is: record what is wanted; wait until another thread has admitted all that was received; move the source;
+    record that it is done, and with it a new epoch of ids, so that dedup does not drop what is redelivered. After a
+    crash in between the next start repeats it, and calls `move` again. What is done is not repeated until something
+    else is wanted, so the options may stay in the script, and one may be removed and restored while another stays.
+
+    What the service refuses is withdrawn, so that a start without it continues as if it had never been wanted. Whether
+    an earlier start had moved the source by it is unknown then; ids stay known, so no row comes twice.
+
+    Raises:
+        SpoolInUseError: a fetcher of an earlier start does not end.
+        ConnectorError: the service refuses what is wanted now, or cannot be reached.
+    """
+    ledger.settle()  # a full disk may have come between: this is called again then
+    last = ledger.state.seek
+    value = dict(wanted)
+    if not value and last is not None and not last["done"]:
+        # The options are gone, but the source may have been moved already: finish what was begun.
+        value = last["value"]
+    if not value or (last is not None and last["done"] and value.items() <= last["value"].items()):
+        return False
+    if last is None or last["done"] or last["value"] != value:
+        failpoint("seek.before_intent")
+        ledger.append({"seek": {"value": value, "done": False}})
+        failpoint("seek.after_intent")
+    _wait_for_earlier_fetchers(ledger)
+    try:
+        move(value)
+    except ConnectorError as error:
+        if error.transient:
+            raise
+        ledger.append({"seek": last if last is not None and last["done"] else {"value": {}, "done": True}})
+        if wanted:
+            raise
+        _log.warning("[SPOOL_SEEK_GIVEN_UP] A seek that was begun with earlier options is given up: %s", error)
+        return False
+    failpoint("seek.after_move")
+    runs = [run.name for run in ledger.state.runs]
+
+    def forget() -> None:
+        failpoint("seek.after_record")
+        ledger.index.clear()
+        for name in runs:
+            ledger.store.delete(run_name(name))
+
+    with ledger.lock:
+        ledger.append({"seek": {"value": value, "done": True}, "dedup_epoch": ledger.state.dedup_epoch + 1}, forget)
+    failpoint("seek.after_forget")
+    return True
+
+
+def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
+    """Wait until all that was received before is in the ledger."""
+    give_up_at = time.monotonic() + _SEEK_PATIENCE
+    while not ledger.earlier_fetchers_done():
+        if time.monotonic() > give_up_at:
+            raise SpoolInUseError(
+                "SPOOL_FETCHERS_BUSY",
+                f"A seek waits for fetchers of an earlier start, which have not ended in {_SEEK_PATIENCE:g} s",
+                f"{ledger.store.root}/inbox",
+                "End the processes that hold the folders there, and start the query again.",
+            )
+        time.sleep(_SEEK_POLL)

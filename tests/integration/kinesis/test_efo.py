@@ -32,8 +32,7 @@ from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.segments.sealed_file import SealedReader
-from connectors.spool.segments.segment import SEGMENT, SegmentReader
+from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
 from connectors.spool.store import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import (

@@ -17,7 +17,7 @@ import pytest
 
 from connectors.core.errors import SourceGoneError
 from connectors.pubsub.source.micro_batch import external_plans
-from connectors.spool.fetching.external_runner import run_fetchers
+from connectors.spool.fetching.external import run_fetchers
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.store import open_store
 from connectors.testing.object_store import ObjectStoreServer

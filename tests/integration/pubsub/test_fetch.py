@@ -23,8 +23,7 @@ from connectors.pubsub.source.acks import AckSender, Deadlines
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.streaming_pull import message_count
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
@@ -62,7 +61,8 @@ class Fetching:
         return replace(plan, target="tests.support.fetch_targets:limited_pubsub", settings=settings)
 
     def start(self, plan: FetchPlan | None = None, count: int = 1, **arguments: Any) -> FetcherGroup:
-        group = FetcherGroup(plan or self.plan(), count, **arguments)
+        group = FetcherGroup(**arguments)
+        group.add(plan or self.plan(), count)
         self.groups.append(group)
         group.start()
         return group
@@ -98,7 +98,7 @@ def fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fetchi
         made = Fetching(server, tmp_path)
         yield made
         for group in made.groups:
-            group.kill()
+            group.stop(timeout=0.0)
 
 
 @pytest.fixture

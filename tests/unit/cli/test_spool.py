@@ -19,8 +19,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
 from connectors.spool.admin import verify as verification
 from connectors.spool.ledger.records import decode, encode
-from connectors.spool.segments.sealed_file import SealedReader
-from connectors.spool.segments.segment import SEGMENT
+from connectors.spool.segments.segment import SEGMENT, SealedReader
 from connectors.spool.store.base import Store
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool, fill

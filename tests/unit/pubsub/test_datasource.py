@@ -12,7 +12,7 @@ from connectors.core.arrow import arrow_schema
 from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA, spark_rows
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.source.records import ROWS_SCHEMA
-from connectors.spool.stream.reader import SpoolRows
+from connectors.spool.stream.slices import SpoolRows
 
 AWKWARD = {
     "key": "välue",

@@ -13,7 +13,7 @@ import pytest
 
 from connectors.core.diagnostics import Finding, Outcome, Steps
 from connectors.spool.admin.doctor import check_spool
-from connectors.spool.stream.planning import offset_at
+from connectors.spool.stream.slices import offset_at
 from tests.support.spool_writing import SOURCES, HandSpool
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spool.fetching.child import share_of
-from connectors.spool.fetching.external import ExternalFetching, Published, ReaderWatch, heartbeat_seconds
+from connectors.spool.fetching.external import ExternalFetching
 from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.process import PublishedBytes, ReaderWatch, heartbeat_seconds
+from connectors.spool.fetching.target import FetchPlan, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.base import Holder, StoreWriting
 from connectors.spool.store.local import LocalStore
@@ -49,8 +49,8 @@ def watch_of(spool: HandSpool, **arguments: int) -> ReaderWatch:
     return ReaderWatch(spool.store, plan_of(spool, **arguments), FETCHER)
 
 
-def published(*segments: int) -> Published:
-    made = Published()
+def published(*segments: int) -> PublishedBytes:
+    made = PublishedBytes()
     for each in segments:
         made.add(each)
     return made
@@ -63,8 +63,8 @@ def test_a_share_is_never_nothing_while_there_is_room() -> None:
 
 def test_before_anything_is_announced_a_fetcher_may_fill_its_share_of_the_spool(spool: HandSpool) -> None:
     spool.open()
-    assert watch_of(spool).look(published()).allowance == 500
-    assert watch_of(spool).look(published(300, 150)).allowance == 500
+    assert watch_of(spool).check(published())[1] == 500
+    assert watch_of(spool).check(published(300, 150))[1] == 500
 
 
 def test_a_fetcher_adds_its_share_of_the_room_to_what_was_admitted_of_it(spool: HandSpool) -> None:
@@ -75,12 +75,12 @@ def test_a_fetcher_adds_its_share_of_the_room_to_what_was_admitted_of_it(spool: 
     ledger.admit()
     ExternalFetching(ledger, 600.0).allow(700)
     # Two segments are published and one is admitted: the share counts from there.
-    assert watch.look(published(200, 150)).allowance == 200 + 350
+    assert watch.check(published(200, 150))[1] == 200 + 350
 
 
 def test_of_what_was_admitted_a_fetcher_keeps_only_the_sum(spool: HandSpool) -> None:
     ledger = spool.open()
-    watch, fetching, made = watch_of(spool), ExternalFetching(ledger, 0.0), Published()
+    watch, fetching, made = watch_of(spool), ExternalFetching(ledger, 0.0), PublishedBytes()
     for number in range(1, 31):
         made.add(100)
         spool.write([str(number)], FETCHER, size=100)
@@ -90,7 +90,7 @@ def test_of_what_was_admitted_a_fetcher_keeps_only_the_sum(spool: HandSpool) -> 
             # One more is published, and perhaps admitted, before the record is seen.
             made.add(100)
             spool.write([f"more {number}"], FETCHER, size=100)
-            assert watch.look(made).allowance == made.bytes - 100 + number
+            assert watch.check(made)[1] == made.bytes - 100 + number
             assert made.up_to(made.segments) == made.bytes
             assert len(made._totals) == 1
 
@@ -112,12 +112,12 @@ def test_no_room_is_none_until_there_is_room_again(spool: HandSpool) -> None:
     spool.write(["1"], FETCHER, size=100)
     ledger.admit()
     fetching.allow(0)
-    assert watch.look(published(100)).allowance == 100
+    assert watch.check(published(100))[1] == 100
     for room in (0, 1000):
         number = ledger.state.number
         while ledger.state.number == number:
             fetching.allow(room)
-        assert watch.look(published(100)).allowance == 100 + room // 2
+        assert watch.check(published(100))[1] == 100 + room // 2
 
 
 def test_the_room_is_found_among_many_records_and_after_a_takeover(spool: HandSpool) -> None:
@@ -126,11 +126,11 @@ def test_the_room_is_found_among_many_records_and_after_a_takeover(spool: HandSp
     ExternalFetching(ledger, 600.0).allow(100)
     for position in range(20):
         ledger.append({"commit": position})
-    assert watch.look(published()).allowance == 50
+    assert watch.check(published())[1] == 50
     second = spool.open("second")
     ExternalFetching(second, 600.0).allow(40)
     # It looks for a newer epoch when the one it knows is still for a while, or at once when it has just begun.
-    assert watch_of(spool).look(published()).allowance == 20
+    assert watch_of(spool).check(published())[1] == 20
 
 
 def test_an_announcement_changes_nothing_that_the_ledger_says(spool: HandSpool) -> None:
@@ -162,21 +162,21 @@ def test_the_age_of_the_newest_record_is_by_the_file_systems_own_times(tmp_path:
     for record in (tmp_path / "spool/ledger").rglob("*"):
         os.utime(record, (0, 0))
     watch = watch_of(spool)
-    assert watch.look(published()).age > 1e9
+    assert watch.check(published())[0] > 1e9
     assert spool.ledger is not None
     spool.ledger.append({"commit": 0})
-    assert watch.look(published()).age < 60
+    assert watch.check(published())[0] < 60
 
 
 def test_the_age_is_by_the_object_stores_clock_whatever_this_machines_says(server: ObjectStoreServer) -> None:
     spool = ObjectSpool(server=server)
     server.ahead = -1e6
     spool.open()
-    assert watch_of(spool).look(published()).age < 60
+    assert watch_of(spool).check(published())[0] < 60
     server.ahead = -1e6 + 1200
     spool.store.make_folder("inbox/f1")
     plan = plan_of(spool)
-    assert 1100 < ReaderWatch(spool.store, plan, "f1").look(published()).age < 1300
+    assert 1100 < ReaderWatch(spool.store, plan, "f1").check(published())[0] < 1300
 
 
 def test_nobody_is_seen_at_work_until_a_fetcher_holds_a_folder(spool: HandSpool) -> None:

@@ -21,14 +21,12 @@ import pytest
 
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
-from connectors.spool.fetching.buffer import Held, Intake
-from connectors.spool.fetching.child import FetcherStatus, next_allowance
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus, next_allowance
 from connectors.spool.fetching.process import FetchProcess, Reporter
-from connectors.spool.fetching.target import FAILPOINTS, FetchPlan
+from connectors.spool.fetching.target import FetchPlan, Held, Intake
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader
 from connectors.spool.store.local import LocalStore
-from tests.support.fetch_targets import PATIENT, numbers_of, read_log
+from tests.support.fetch_targets import FAILPOINTS, PATIENT, numbers_of, read_log
 from tests.support.fetch_waiting import only, wait_for
 
 REPOSITORY = Path(__file__).parents[4]
@@ -49,7 +47,8 @@ class Spool:
         return FetchPlan("tests.support.fetch_targets:NumberTarget", str(self.root), "spool", b"k" * 16, settings=told)
 
     def start(self, plan: FetchPlan | None = None, count: int = 1, **arguments: Any) -> FetcherGroup:
-        group = FetcherGroup(plan or self.plan(), count, **arguments)
+        group = FetcherGroup(**arguments)
+        group.add(plan or self.plan(), count)
         self.groups.append(group)
         group.start()
         return group
@@ -83,7 +82,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
     made = Spool(tmp_path)
     yield made
     for group in made.groups:
-        group.kill()
+        group.stop(timeout=0.0)
 
 
 def ready(group: FetcherGroup) -> FetcherStatus:
@@ -134,7 +133,8 @@ def test_a_segment_keeps_the_notes_of_its_blocks_and_needs_no_ids(spool: Spool) 
 
 def test_orders_reach_a_fetcher_and_each_that_follows_it_and_its_notes_come_back(spool: Spool) -> None:
     noted: list[tuple[int, Any]] = []
-    group = FetcherGroup(spool.plan(), 1, on_note=lambda index, value: noted.append((index, value)))
+    group = FetcherGroup(on_note=lambda index, value: noted.append((index, value)))
+    group.add(spool.plan(), 1)
     spool.groups.append(group)
     group.order(0, "first", {"a": 1})
     group.start()
@@ -266,7 +266,7 @@ def test_a_segment_that_may_or_may_not_be_durable_ends_the_life_of_its_fetcher(
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"store.before_folder_sync=raise:{errno.EIO}:2")
     may_start = [True]
     plan = spool.plan(total=300, gap=0.01, first_alone=True)
-    group = spool.start(plan, may_start=lambda: bool(may_start) and may_start.pop())
+    group = spool.start(plan, may_start=lambda *_: bool(may_start) and may_start.pop())
     wait_for(lambda: only(group).starts == 1 and only(group).pid is None)
     (first,) = spool.fetchers()
     log = spool.log()
@@ -354,7 +354,8 @@ from connectors.spool.fetching.group import FetcherGroup
 limits = json.loads(sys.argv[4])
 settings = {"log": sys.argv[2], "total": 1000, "rows": 10, "bytes": 100, "gap": 0.02, "limits": limits}
 plan = FetchPlan("tests.support.fetch_targets:NumberTarget", sys.argv[1], "spool", bytes(16), settings=settings)
-group = FetcherGroup(plan, 1)
+group = FetcherGroup()
+group.add(plan, 1)
 group.start()
 while not group.healthy:
     time.sleep(0.01)
@@ -424,7 +425,7 @@ def test_a_killed_fetcher_is_followed_by_another_with_a_folder_of_its_own(
 
 def test_a_start_waits_until_it_is_allowed(spool: Spool) -> None:
     allowed: list[bool] = []
-    group = spool.start(may_start=lambda: bool(allowed))
+    group = spool.start(may_start=lambda *_: bool(allowed))
     time.sleep(0.3)
     assert only(group).starts == 0
     allowed.append(True)
@@ -434,7 +435,7 @@ def test_a_start_waits_until_it_is_allowed(spool: Spool) -> None:
 def test_a_start_waits_while_it_cannot_be_found_out_whether_it_is_allowed(spool: Spool) -> None:
     answers: list[OSError] = [OSError(errno.ETIMEDOUT, "The object store does not answer", "s3://bucket/spool")] * 2
 
-    def may_start() -> bool:
+    def may_start(*_: Any) -> bool:
         if answers:
             raise answers.pop()
         return True
@@ -454,7 +455,7 @@ def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None
 
 
 def test_a_spool_that_is_found_to_be_away_before_a_start_ends_all_fetchers(spool: Spool) -> None:
-    def may_start() -> bool:
+    def may_start(*_: Any) -> bool:
         raise missing_spool(str(spool.root))
 
     group = spool.start(may_start=may_start)
@@ -489,7 +490,7 @@ def test_a_life_of_many_segments_takes_no_more_memory_than_one_of_few() -> None:
 @pytest.mark.parametrize("point", ["start", "decode", "thread"])
 def test_an_unexpected_error_is_reported_and_the_fetcher_started_anew(spool: Spool, point: str) -> None:
     may_start = [True, True]  # and not a third time, however late that is seen
-    group = spool.start(spool.plan(fail=point), may_start=lambda: bool(may_start) and may_start.pop())
+    group = spool.start(spool.plan(fail=point), may_start=lambda *_: bool(may_start) and may_start.pop())
     error = wait_for(lambda: only(group).error)
     assert error.code == "FETCHER_FAILED"
     wait_for(lambda: only(group).starts == 2)
@@ -556,6 +557,25 @@ def test_an_allowance_is_split_among_the_fetchers(spool: Spool) -> None:
     wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
     time.sleep(0.3)
     assert len(spool.numbers("receive")) == 40
+
+
+def test_sources_share_an_allowance_evenly_and_a_start_sees_the_fetchers_of_the_others(spool: Spool) -> None:
+    starts: dict[int, set[str]] = {}
+
+    def may_start(plan: FetchPlan, beside: set[str]) -> bool:
+        starts[plan.source] = beside
+        return plan.source == 0 or bool(beside)
+
+    group = FetcherGroup(may_start=may_start, free_bytes=4000)
+    spool.groups.append(group)
+    for source, count in ((0, 1), (1, 2)):
+        group.add(replace(spool.plan(), source=source), count)
+    group.start()
+    wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
+    time.sleep(0.3)
+    assert len(spool.numbers("receive")) == 40
+    assert sorted(status.fetched_bytes for status in group.status()) == [1000, 1000, 2000]
+    assert starts == {0: set(), 1: {group.status()[0].fetcher}}
 
 
 @pytest.mark.parametrize(

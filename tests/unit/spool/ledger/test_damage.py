@@ -13,8 +13,7 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.spool.ledger.recovery import open_ledger, read_state
-from connectors.spool.segments.sealed_file import SealedReader
-from connectors.spool.segments.segment import SEGMENT, SegmentReader
+from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.spool_writing import HandSpool
 

@@ -15,8 +15,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
 from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.segments.sealed_file import SealedReader
-from connectors.spool.segments.segment import SEGMENT
+from connectors.spool.segments.segment import SEGMENT, SealedReader
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool

@@ -14,7 +14,7 @@ from connectors.spool import stats
 from connectors.spool.ledger.fencing import claim_epoch, put_seal
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.planning import check_range, cut_by_bytes, offset_at, plan, position_of
+from connectors.spool.stream.slices import check_range, cut_by_bytes, offset_at, plan, position_of
 from tests.support.spool_writing import HandSpool, much_later
 
 

@@ -135,7 +135,7 @@ def test_fetchers_are_forgotten_when_all_their_segments_are_freed(spool: ObjectS
     spool.write(["a"], fetcher="gone")
     commit_batches(spool, compaction, 6)
     for _ in range(2):
-        compaction._next_look = 0.0
+        compaction._next_check = 0.0
         compaction.step()
     assert set(ledger.state.fetchers) == {"f0"}
     late = spool.store.writer("inbox/gone/1.arrow")

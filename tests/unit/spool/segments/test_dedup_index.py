@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import SpoolFullError
 from connectors.spool import stats
-from connectors.spool.segments import id_runs as runs_module
-from connectors.spool.segments.dedup_index import DedupIndex
+from connectors.spool.segments import dedup_index
+from connectors.spool.segments.dedup_index import DedupIndex, IdRun, RunEntry, merge_runs, write_run
 from connectors.spool.segments.id_keys import OtherIds, keys_of
-from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, write_run
 from connectors.spool.stream.compaction import Compaction, CompactionSettings, runs_to_merge
 from tests.support.spool_writing import HandSpool, much_later
 
@@ -166,7 +165,7 @@ def test_a_run_on_disk_takes_eight_bytes_an_id(spool: HandSpool) -> None:
 def test_a_merge_holds_a_bounded_part_of_the_ids_whatever_their_ranges_are() -> None:
     apart = [np.arange(first, first + 1_500_000, dtype=np.uint64) for first in (0, 1_500_000, 3_000_000)]
     for arrays in (apart, [np.arange(first, 4_500_000, 3, dtype=np.uint64) for first in range(3)]):
-        lengths = [len(chunk) for chunk in runs_module._merged(arrays)]
+        lengths = [len(chunk) for chunk in dedup_index._merged(arrays)]
         assert sum(lengths) == 4_500_000
         assert max(lengths) <= 2 << 20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from connectors.spool.segments.dedup_index import guide_of, places_of
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes
-from connectors.spool.segments.sorted_search import guide_of, places_of
 
 
 def hashes(generator: np.random.Generator, count: int, beginnings: int) -> Hashes:

@@ -16,9 +16,7 @@ from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
 from connectors.spool.admin.survey import stats
 from connectors.spool.store.local import Disk
-from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
-from connectors.spool.stream.planning import plan
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import SpoolRange, plan, plan_spool_rows, read_slices
 from tests.support.power_loss_rig import on_disk
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import SOURCES, HandSpool, fill

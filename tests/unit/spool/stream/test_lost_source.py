@@ -18,7 +18,7 @@ from connectors.core.errors import (
 )
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.background import Started
+from connectors.spool.stream.background import Fetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.fetch_waiting import wait_for
 from tests.support.spool_streams import NoFetchers, open_stream, rows_of
@@ -44,15 +44,17 @@ class LostFetchers(NoFetchers):
             self._at_end.pop()()
 
 
-def lost_at_the_start(error: ConnectorError) -> Callable[..., Started]:
-    def start(_ledger: Ledger, _wake: Callable[[], None]) -> Started:
+def lost_at_the_start(error: ConnectorError) -> Callable[..., tuple[Fetching, float]]:
+    def start(_ledger: Ledger, _wake: Callable[[], None]) -> tuple[Fetching, float]:
         raise error
 
     return start
 
 
-def lost_later(error: ConnectorError, at_end: Callable[[], None] = lambda: None) -> Callable[..., Started]:
-    return lambda _ledger, _wake: Started(LostFetchers(error, at_end), 86_400.0)
+def lost_later(
+    error: ConnectorError, at_end: Callable[[], None] = lambda: None
+) -> Callable[..., tuple[Fetching, float]]:
+    return lambda _ledger, _wake: (LostFetchers(error, at_end), 86_400.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.spool import stats
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
-from connectors.spool.stream.planning import offset_at
+from connectors.spool.stream.slices import offset_at
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool
 

@@ -12,7 +12,7 @@ from connectors.core.errors import SourceGoneError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.seek import carry_out_seek
+from connectors.spool.stream.micro_batch import carry_out_seek
 from tests.support.spool_writing import HandSpool
 
 WANTED = {"timestamp": 7}

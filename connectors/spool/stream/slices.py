@@ -1,0 +1,360 @@
+"""Slices: what a task reads. Planned from the ledger's state, for streams and batch reads (rules R4 and R5).
+
+A batch read sees the admitted rows that are not freed yet, also beside a running query; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError
+from connectors.core.offsets import VERSION, Offset
+from connectors.spool.errors import reading_errors
+from connectors.spool.ledger.identity import SpoolIdentity, read_identity
+from connectors.spool.ledger.ledger import read_row_sizes
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
+
+__all__ = [
+    "RowSizes",
+    "Slice",
+    "SpoolRange",
+    "SpoolRows",
+    "bytes_between",
+    "check_range",
+    "cut_by_bytes",
+    "named_positions",
+    "offset_at",
+    "plan",
+    "plan_spool_rows",
+    "position_of",
+    "read_slices",
+    "read_spool_rows",
+]
+
+_OWNER = "batch"
+
+RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
+"""Returns the bytes of each row of a segment that is no duplicate, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A run of rows of one segment, for a task.
+
+    Attributes:
+        source: index of its subscription in the spool's list of sources.
+        first_row, end_row: row indexes in the segment, end excluded.
+        position: position of the first row that is no duplicate.
+        rows: how many rows are no duplicates.
+        row_mask: which rows these are, packed bits; None if all are.
+    """
+
+    segment: str
+    digest: str
+    source: int
+    first_row: int
+    end_row: int
+    position: int
+    rows: int
+    row_mask: bytes | None
+
+
+def offset_at(state: LedgerState, position: int) -> Offset:
+    """Return the offset of a position, with the nonce of the start that admitted the row before it."""
+    start = next((start for start in reversed(state.starts) if start.first < position <= start.last), state.starts[-1])
+    if not start.first <= position <= start.last:
+        start = next(start for start in state.starts if start.first <= position <= start.last)
+    return {"epoch": start.nonce, "position": position, "spool": state.spool, "v": VERSION}
+
+
+def named_positions(state: LedgerState) -> dict[str, int]:
+    """Return the positions that have names in options."""
+    return {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
+
+
+def position_of(state: LedgerState, offset: Offset, where: str) -> int:
+    """Return the position of an offset from the checkpoint; `OffsetError` if this ledger has not written it."""
+    if offset.get("spool") != state.spool:
+        raise OffsetError(
+            "SPOOL_OTHER",
+            f"The checkpoint means spool {offset.get('spool')} and this is spool {state.spool}",
+            where,
+            "Give the spoolLocation that this checkpoint was used with, or begin with a new checkpoint.",
+        )
+    position = offset.get("position")
+    start = next((start for start in state.starts if start.nonce == offset.get("epoch")), None)
+    if start is None or not isinstance(position, int):
+        raise OffsetError(
+            "SPOOL_OFFSET_UNKNOWN",
+            f"This spool does not know the offset {position} of epoch {offset.get('epoch')}",
+            where,
+            "The spool is an older copy, or one that diverged. Restore the spool that the checkpoint was used with.",
+        )
+    if position > start.last:
+        raise OffsetError(
+            "SPOOL_OFFSET_ABOVE_HEAD",
+            f"The checkpoint is at position {position} and the spool ends at {start.last} in that epoch",
+            where,
+            "The spool is older than the checkpoint. Restore the spool of the same time as the checkpoint or later.",
+        )
+    if position < start.first:
+        raise OffsetError(
+            "SPOOL_OFFSET_UNKNOWN",
+            f"The checkpoint is at position {position} and that epoch begins at {start.first}",
+            where,
+            "The checkpoint is damaged; restore it.",
+        )
+    return position
+
+
+def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
+    """Check the rows from `first` to before `end`: `OffsetError` if backwards, `DataLossError` if some were freed."""
+    if first > end:
+        raise OffsetError(
+            "SPOOL_OFFSETS_BACKWARDS",
+            f"A batch from position {first} to {end} goes backwards",
+            where,
+            "The checkpoint is damaged; restore it.",
+        )
+    if first < min(state.oldest, end):
+        raise DataLossError(
+            "SPOOL_ROWS_FREED",
+            f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
+            where,
+            "The checkpoint is older than the spool. Restore a later one, and keep rows longer with spoolRetention; or "
+            "set failOnDataLoss=false to continue at the oldest row.",
+        )
+
+
+def bytes_between(state: LedgerState, first: int, end: int, sizes: RowSizes) -> int:
+    """Return the bytes of the rows from position `first` to before `end`."""
+    return _bytes_below(state, end, sizes) - _bytes_below(state, first, sizes)
+
+
+def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: RowSizes) -> int:
+    """Return the highest end, at most `end`, with at most `limit` bytes from `first` on, or one row."""
+    if first >= end:
+        return end
+    below = _bytes_below(state, first, sizes) + limit
+    segments = state.segments
+    index = bisect_right(segments, below, key=lambda entry: entry.bytes_before + entry.bytes)
+    if index == len(segments):
+        return end
+    entry = segments[index]
+    inside = np.searchsorted(np.cumsum(sizes(entry)), below - entry.bytes_before, side="right")
+    return min(end, max(first + 1, entry.base + int(inside)))
+
+
+def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list[Slice]]:
+    """Cut a batch into partitions: contiguous ranges of positions, near-equal in rows (rule R5)."""
+    if first == end:
+        return []
+    # The layout in force at the end of the range: the last one made below it.
+    layout = next((layout for layout in reversed(state.layouts) if layout.position < end), state.layouts[0])
+    wanted = -(-bytes_between(state, first, end, sizes) // layout.partition_bytes)
+    count = min(max(wanted, 1), layout.max_partitions, end - first)
+    edges = [first + (end - first) * index // count for index in range(count + 1)]
+    parts = [_slices(state.segments, low, high) for low, high in pairwise(edges)]
+    return [[part for part in slices if part.digest] for slices in parts]  # the others were quarantined
+
+
+def _bytes_below(state: LedgerState, position: int, sizes: RowSizes) -> int:
+    """Return the bytes of all rows ever admitted below a position, which is not below the oldest row."""
+    if position >= state.head:
+        return state.bytes
+    entry = state.segments[_index_at(state.segments, position)]
+    inside = position - entry.base
+    return entry.bytes_before + (int(sizes(entry)[:inside].sum()) if inside else 0)
+
+
+def _index_at(segments: Sequence[SegmentEntry], position: int) -> int:
+    return bisect_right(segments, position, key=lambda entry: entry.end)
+
+
+def _slices(segments: Sequence[SegmentEntry], first: int, end: int) -> list[Slice]:
+    slices = []
+    for index in range(_index_at(segments, first), len(segments)):
+        entry = segments[index]
+        if entry.base >= end:
+            break
+        low, high = max(first, entry.base), min(end, entry.end)
+        if low < high:
+            slices.append(_slice(entry, low, high))
+    return slices
+
+
+def _slice(entry: SegmentEntry, low: int, high: int) -> Slice:
+    first, end = low - entry.base, high - entry.base
+    row_mask: bytes | None = None
+    if entry.struck is not None:
+        mask = ~unpack_mask(entry.struck, entry.rows)
+        rows = np.flatnonzero(mask)[first:end]
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        if end - first > len(rows):
+            row_mask = np.packbits(mask[first:end]).tobytes()
+    return Slice(entry.name, entry.digest, entry.source, first, end, low, high - low, row_mask)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRows:
+    """Some rows of a segment without duplicates, with consecutive positions from `position` on.
+
+    `source` is the index of their subscription in the spool's list of sources.
+    """
+
+    rows: pa.RecordBatch
+    position: int
+    source: int
+
+
+def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
+    """Read the rows of a partition, in order.
+
+    Raises `SpoolError` if this machine cannot see the spool or may not read it, `SpoolDamagedError` if a segment is
+    missing, damaged, or not the one that the ledger admitted.
+    """
+    store = open_store(root, "reader", access)
+    with reading_errors(root):
+        store.check_visible()
+        for part in slices:
+            yield from _read_slice(store, part)
+
+
+def _read_slice(store: Store, part: Slice) -> Iterator[SpoolRows]:
+    reader = SegmentReader(store, part.segment, part.digest)
+    mask: npt.NDArray[np.bool_] | None = None
+    if part.row_mask is not None:
+        bits = np.frombuffer(part.row_mask, np.uint8)
+        mask = np.unpackbits(bits, count=part.end_row - part.first_row).astype(np.bool_)
+    position = part.position
+    for first, batch in reader.batches(part.first_row, part.end_row):
+        low = first - part.first_row
+        rows = batch if mask is None else batch.filter(pa.array(mask[low : low + len(batch)]))
+        if len(rows):
+            yield SpoolRows(rows, position, part.source)
+        position += len(rows)
+
+
+# Batch reads.
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRange:
+    """Which rows of a spool to read, and how to cut them into partitions (rule R5).
+
+    Start and end are positions, the end excluded, or ``earliest``, ``committed`` or ``latest``.
+    """
+
+    start: str | int
+    end: str | int
+    partition_bytes: int
+    max_partitions: int
+
+
+def plan_spool_rows(
+    root: str, connector: str, sources: tuple[str, ...], wanted: SpoolRange, access: StoreAccess | None = None
+) -> list[list[Slice]]:
+    """Plan the partitions of a batch read of a spool that this connector must have filled from these sources.
+
+    Raises:
+        SpoolError: there is no spool, it belongs to other sources, it is damaged, or this user may not read it.
+        OffsetError: a position lies above the end of the spool, or the range goes backwards.
+        DataLossError: rows of the range were freed.
+    """
+    store = open_store(root, _OWNER, access)
+    layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
+    with reading_errors(root):
+        spool = _identity(store, connector, sources).spool
+        state = read_state(store, spool)
+        while True:
+            try:
+                first, end = _range(state, wanted, root)
+                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_row_sizes(store, entry))
+            except SpoolDamagedError:
+                # A running query may have freed a segment after the ledger was read.
+                newer = read_state(store, spool)
+                if newer.oldest <= state.oldest:
+                    raise
+                state = newer
+
+
+def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
+    """Read the rows of a partition as `read_slices`; `DataLossError` if they were freed since they were planned."""
+    try:
+        yield from read_slices(root, slices, access)
+    except SpoolDamagedError:
+        store = open_store(root, _OWNER, access)
+        identity = read_identity(store)
+        live = set() if identity is None else {entry.name for entry in read_state(store, identity.spool).segments}
+        freed = [part for part in slices if part.segment not in live]
+        if identity is None or not freed:
+            raise
+        raise DataLossError(
+            "SPOOL_ROWS_FREED",
+            f"The rows from position {freed[0].position} on were freed by the running query before they were read",
+            root,
+            "Set spoolRetention in that query to more than this batch takes, or read while it is stopped.",
+        ) from None
+
+
+def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+    """Return the identity of the spool, which may have been moved or copied: nothing is written."""
+    identity = read_identity(store)
+    if identity is None:
+        raise SpoolError(
+            "SPOOL_NOT_FOUND",
+            "There is no spool here",
+            store.root,
+            "Give the spoolLocation of a stream, or look at the subscription itself with batchMode=peek.",
+        )
+    if (identity.connector, identity.sources) != (connector, sources):
+        raise SpoolError(
+            "SPOOL_OTHER_SOURCE",
+            f"The spool holds {identity.connector} {', '.join(identity.sources)} and the batch reads {connector} "
+            f"{', '.join(sources)}",
+            store.root,
+            "Give the subscription that the spool was filled from.",
+        )
+    return identity
+
+
+def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:
+    """Return the positions that a range stands for; names of positions never make it go backwards."""
+    named = named_positions(state)
+    first, end = (named[side] if isinstance(side, str) else side for side in (wanted.start, wanted.end))
+    for name, position in (("startingPosition", first), ("endingPosition", end)):
+        if position > state.head:
+            raise OffsetError(
+                "SPOOL_OFFSET_ABOVE_HEAD",
+                f"The option {name} is {position} and the spool ends at {state.head}",
+                where,
+                f"Give at most {state.head}, or latest.",
+            )
+    if first > end:
+        if isinstance(wanted.start, str) and isinstance(wanted.end, str):
+            return end, end
+        raise OffsetError(
+            "SPOOL_OFFSETS_BACKWARDS",
+            f"The batch begins at position {first} and ends before {end}",
+            where,
+            "Give an endingPosition that is not below startingPosition; it is the position after the last row.",
+        )
+    if first < min(state.oldest, end):
+        raise DataLossError(
+            "SPOOL_ROWS_FREED",
+            f"The batch begins at position {first} and the oldest row in the spool is {state.oldest}",
+            where,
+            "Begin at earliest, and keep rows longer with the spoolRetention of the query that fills the spool.",
+        )
+    return first, end
