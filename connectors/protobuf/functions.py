@@ -254,7 +254,7 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
     if schemaRegistry is not None or parsed.wire_format is not WireFormat.CONFLUENT:
         made["to_protobuf"] = _encoder(parsed, chosen, schemaRegistry, source)
     for name, function in made.items():
-        spark.udf.register(f"{name}_{suffix}", function)  # type: ignore[arg-type]  # an Arrow function
+        spark.udf.register(f"{name}_{suffix}", function)
 
 
 def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> None:
