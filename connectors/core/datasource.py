@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.offsets import SENTINEL
+from connectors.core.options.declaration import SPARK_KEYS
 from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class ConnectorSource(DataSource, ABC):
 
     def schema(self) -> StructType:
         """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
+        self._refuse_table()
         return self.row_schema()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -86,6 +88,7 @@ class ConnectorSource(DataSource, ABC):
         """Return the writer of a batch; raise a `ConnectorError` if an option, the mode or a column is not legal."""
         if overwrite:
             raise self.overwrite_error()
+        self._refuse_table()
         settle_worker()
         return self.batch_writer(schema)
 
@@ -93,6 +96,16 @@ class ConnectorSource(DataSource, ABC):
         """Return the writer of a stream, which appends every row, whatever the output mode."""
         settle_worker()
         return self.stream_writer(schema)
+
+    def _refuse_table(self) -> None:
+        names = {name.lower() for name in self.options} - SPARK_KEYS
+        view = f"CREATE TEMPORARY VIEW name USING {self.name()} OPTIONS (...)"
+        if not names:
+            action = f"Give the options of the format. A table of Spark passes none: use {view}."
+            raise OptionError("OPTION_MISSING", "No option is given", self.name(), action)
+        if "provider" in names:  # a property of tables, which Spark adds to the options of CREATE TABLE
+            what = "There can be no table of this format: Spark would pass it none of these options when it is read"
+            raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
 
     @abstractmethod
     def overwrite_error(self) -> OptionError:
@@ -112,6 +125,7 @@ class ConnectorSource(DataSource, ABC):
 
     def _check_schema(self, schema: StructType) -> None:
         """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
+        self._refuse_table()
         connector, own = self.name(), self.row_schema()
         if schema.simpleString() != own.simpleString():
             raise OptionError(

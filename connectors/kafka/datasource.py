@@ -201,8 +201,9 @@ class KafkaDataSource(ConnectorSource):
 
     def schema(self) -> StructType:
         """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
+        schema = super().schema()
         check_settings(self._read_options().client)
-        return self.row_schema()
+        return schema
 
     def row_schema(self) -> StructType:
         """Return the schema, with or without headers."""

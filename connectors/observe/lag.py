@@ -64,6 +64,8 @@ class SourceMeasurement:
         kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
         records: the lag of all partitions together; None if it is not known of one.
         milliseconds: the largest lag in time.
+        metrics: of Kafka, ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and ``avgOffsetsBehindLatest``, as
+            texts: what Spark's own source has in its progress.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class SourceMeasurement:
     milliseconds: int
     partitions: dict[str, PartitionLag] = field(default_factory=dict)
     spool: SpoolMeasurement | None = None
+    metrics: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,14 @@ def _source(
         max([0 if spool is None else spool.oldest_unread_ms, *(each.milliseconds for each in partitions.values())]),
         partitions,
         spool,
+        _kafka_metrics([each.records or 0 for each in partitions.values()]) if kind == "kafka_py" else {},
     )
+
+
+def _kafka_metrics(behind: Sequence[int]) -> dict[str, str]:
+    average = sum(behind) / len(behind)  # an offset of Kafka has a partition
+    values = {"min": str(min(behind)), "max": str(max(behind)), "avg": str(average)}
+    return {f"{name}OffsetsBehindLatest": value for name, value in values.items()}
 
 
 def total(records: Sequence[int | None]) -> int | None:

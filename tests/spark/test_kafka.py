@@ -106,6 +106,8 @@ def test_28_29_30_a_stream_with_a_window_counts_its_rows_and_reports_its_lag(
     # A second before the newest record of the first batch.
     assert progress[1]["eventTime"]["watermark"] == "2023-11-14T22:13:28.000Z"
     assert [each["numInputRows"] for each in progress] == [10, 10]
+    # Where Spark asks Python sources for metrics one day, ours are due; until then connectors.observe has them.
+    assert not progress[0]["sources"][0].get("metrics")
     assert offsets_behind(progress[0]) == [{topic: {0: 5, 1: 5}}]
     assert offsets_behind(progress[1]) == [{topic: {0: 0, 1: 0}}]
 
@@ -299,3 +301,28 @@ def test_a_task_of_a_sink_is_told_the_run_of_its_query(spark: SparkSession, tmp_
         query = writer.trigger(once=True).start()
         query.awaitTermination(60)
         assert seen.read_text() == str(query.runId)
+
+
+def test_a_temporary_view_reads_and_writes_and_a_table_is_refused_with_that_advice(
+    spark: SparkSession, kafka: KafkaRig
+) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1], 0)
+    servers = f"`kafka.bootstrap.servers` '{kafka.options(topic)['kafka.bootstrap.servers']}'"
+    spark.sql(f"CREATE TEMPORARY VIEW written (value BINARY) USING kafka_py OPTIONS ({servers}, topic '{topic}')")
+    spark.sql("INSERT INTO written VALUES (X'32')")
+    options = f"OPTIONS ({servers}, subscribe '{topic}')"
+    spark.sql(f"CREATE TEMPORARY VIEW orders USING kafka_py {options}")
+    assert [row.offset for row in spark.sql("SELECT offset FROM orders ORDER BY offset").collect()] == [0, 1]
+    with pytest.raises(AnalysisException, match=r"TABLE_UNSUPPORTED.*CREATE TEMPORARY VIEW name USING kafka_py"):
+        spark.sql(f"CREATE TABLE refused USING kafka_py {options}")
+    assert not spark.catalog.tableExists("refused")
+    # With columns Spark does not ask us, and passes no option later on.
+    spark.sql(f"CREATE TABLE empty (value BINARY) USING kafka_py {options}")
+    try:
+        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*A table of Spark passes none"):
+            spark.sql("SELECT * FROM empty").collect()
+        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*A table of Spark passes none"):
+            spark.sql("INSERT INTO empty VALUES (X'32')")
+    finally:
+        spark.sql("DROP TABLE empty")

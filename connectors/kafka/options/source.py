@@ -187,8 +187,10 @@ class KafkaReadOptions(KafkaClientOptions):
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         _positive("maxOffsetsPerTrigger"),
-        "The most offsets of a batch, shared among the partitions by what each has; each may round up by one.",
+        "The most offsets of a batch, shared among the partitions by what each has; each may round up by one. There is "
+        "no maxBytesPerTrigger: a broker tells no bytes of offsets that were not read.",
         default=None,
+        instead_of=("maxBytesPerTrigger",),
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",

@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.extras import extra_imports
+from connectors.core.extras import extra_imports, install_advice
 from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.protobuf.errors import schema_unusable
@@ -230,7 +230,7 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             "PACKAGES_MISSING",
             f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed",
             "schemaRegistry",
-            "pip install grpcio-tools, here and on every executor.",
+            install_advice("protos"),
         ) from None
     with TemporaryDirectory() as folder:
         root = Path(folder).resolve()

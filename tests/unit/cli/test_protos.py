@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
+from connectors.core.extras import install_advice
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.worker import schema_of
@@ -57,13 +59,17 @@ def test_an_error_has_file_line_and_column(tmp_path: Path) -> None:
     assert not (tmp_path / "x.desc").exists()
 
 
-def test_what_cannot_be_done_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     assert "PROTOS_NOT_FOUND" in run(tmp_path, code=2).stderr
     (tmp_path / "x.proto").write_text('syntax = "proto3";\n')
     refused = run(tmp_path, "--output", tmp_path / "gone" / "x.desc", code=2).stderr
     assert refused.startswith("[PROTOS_REFUSED]")
     assert "Let --output name a file" in refused
-    monkeypatch.setitem(sys.modules, "grpc_tools", None)
-    missing = run(tmp_path, code=2).stderr
-    assert missing.startswith("[PACKAGES_MISSING] not installed: grpc_tools")
-    assert "[protos]" in missing
+
+
+def test_without_its_extra_the_command_says_which_one_it_needs(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['grpc_tools'] = None; from connectors.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "protos", "build", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"[PACKAGES_MISSING] not installed: grpc_tools (this command). {install_advice('protos')}\n"

@@ -66,6 +66,15 @@ def test_the_lag_of_kafka_is_by_partition_in_records() -> None:
     assert source.partitions == {"orders-0": PartitionLag(5, 0), "orders-1": PartitionLag(0, 0)}
 
 
+def test_the_lag_of_kafka_has_the_names_of_sparks_own_source_and_no_other_lag_has() -> None:
+    measured = of(kafka(10, 15), spooled("s1", 3, 5), {"numInputRows": 1})
+    assert [source["metrics"] for source in measured.to_json()["sources"]] == [
+        {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "5", "avgOffsetsBehindLatest": "2.5"},
+        {},
+        {},
+    ]
+
+
 def test_the_lag_in_time_is_the_age_of_the_first_look_that_saw_an_unread_record() -> None:
     histories: dict[tuple[str, int], LagHistory] = {}
     ages = [
