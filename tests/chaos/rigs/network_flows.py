@@ -101,7 +101,11 @@ class Flow(ABC):
     stops: ClassVar[Mapping[str, float]] = {}
     """The errors with which an outage may stop the query, and within how many seconds, as documented."""
     victims: ClassVar[tuple[str, ...]] = ("jvm", "source_runner", "worker")
+    """Which processes of the query can be killed."""
     has_clock: ClassVar[bool] = False
+    key: ClassVar[str] = "value"
+    """The column with the contents."""
+    position: ClassVar[str | None] = None
 
     def __init__(self, services: Services, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -143,9 +147,6 @@ class Flow(ABC):
         counts: dict[str, int] = asdict(findings)
         faults = [f"{count} {name}" for name, count in findings.faults.items()]
         return counts | {"keys_out_of_order": disordered}, faults + (["out of order"] if disordered else [])
-
-    key: ClassVar[str] = "value"
-    position: ClassVar[str | None] = None
 
     def order_key(self, row: Mapping[str, Any]) -> str | None:
         """Within what the order of a row is promised; None for nothing."""
@@ -418,8 +419,6 @@ class ExactlyOnceFlow(KafkaFlow):
     """An exactly-once query from a topic to a topic, with source and target behind the proxy."""
 
     name = "kafka_exactly_once"
-    # Beside those of the source: what a sink may do when its transactions cannot be ended in time.
-    stops: ClassVar[Mapping[str, float]] = {**KafkaFlow.stops, "KAFKA_DELIVERY_FAILED": 480.0}
 
     def __init__(self, services: Services, folder: Path) -> None:
         super().__init__(services, folder)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.chaos.rigs.kinesis_kills import MODES, KillPlan
 from tests.chaos.rigs.kinesis_load import keys_out_of_order
-from tests.chaos.support.record import Record, RecordMismatchError, upper_bound
+from tests.chaos.rigs.network_flows import FLOWS
+from tests.chaos.support.record import ROOT, Record, RecordMismatchError, upper_bound
 from tests.chaos.support.sink import Findings, examine
 
 SETTINGS = {"messages": 10}
@@ -128,3 +129,10 @@ def test_a_sixty_of_kills_of_kinesis_has_fifteen_of_the_jvm_in_each_mode() -> No
     for mode in MODES:
         victims = [victim for number in range(6) for victim in KillPlan.make(number, mode, number, 10).victims]
         assert (len(victims), victims.count("jvm")) >= (60, 15)
+
+
+@pytest.mark.parametrize("flow", sorted(FLOWS))
+def test_an_error_with_which_a_bad_network_may_stop_a_query_is_documented(flow: str) -> None:
+    documented = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    missing = [code for code in FLOWS[flow].stops if f"### `{code}`\n" not in documented]
+    assert missing == []
