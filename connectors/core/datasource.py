@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import SPARK_KEYS
+from connectors.core.retry import end_with_parent
 from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     def stream(self) -> Stream:
         """The stream of this process, connected at the first use."""
         if self._stream is None:
+            end_with_parent()
             self._stream = self.open_stream()
         return self._stream
 

@@ -1,5 +1,7 @@
 """The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
+Beside it the watch of the parent process, without which a retry or a call would outlive a killed driver.
+
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
 """
@@ -9,14 +11,16 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "is_transient", "retry"]
+__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "end_with_parent", "is_transient", "retry"]
 
 T = TypeVar("T")
 
@@ -27,6 +31,7 @@ _LARGEST_EXPONENT: Final = 64
 _LOG_AFTER_SECONDS: Final = 5.0
 """Failures in a row that have lasted, or by the next attempt will have lasted, so long are logged."""
 _LOG_EVERY_SECONDS: Final = 30.0
+_PARENT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,23 @@ class ParentWatch:
     def is_gone(self) -> bool:
         """Return whether it has ended; the kernel then gives this process another parent."""
         return os.getppid() != self._parent
+
+
+@cache
+def end_with_parent() -> None:
+    """End this process soon after its parent has ended, whatever call it is in; once for a process.
+
+    Spark kills the source process of a stream, but only while the JVM lives: after its death nobody else ends a call of
+    an SDK that waits for a service.
+    """
+    parent = ParentWatch()
+
+    def watch() -> None:
+        while not parent.is_gone():
+            time.sleep(_PARENT_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def is_transient(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from connectors.testing.spark_protocol.driver import resident_bytes
 from tests.chaos.rigs.network_faults import FAULTS, PAUSE_SECONDS, Fault, applied, connections, paused
 from tests.chaos.rigs.network_flows import FLOWS, Flow, KafkaFlow, Services
 from tests.chaos.support import processes
+from tests.chaos.support.record import ROOT
 from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 
 HEALING_SECONDS = 120.0
@@ -190,7 +191,7 @@ class NetworkTrial:
         counts, faults = self._flow.judge()
         codes = [sorted(set(_CODE.findall(error["error"]))) for error in self._errors]
         faults += self._stops(codes)
-        faults += [f"left behind: {process}" for process in self._left_behind.values()]
+        faults += [f"left behind: {process.replace(str(ROOT), '')}" for process in self._left_behind.values()]
         if after["connections"] > before["connections"] + _MORE_CONNECTIONS:
             faults.append(f"{after['connections']} connections are open after it, {before['connections']} before")
         stopped = sorted({code for found in codes for code in found})

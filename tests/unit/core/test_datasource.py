@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +14,7 @@ from connectors.core.errors import OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
 from connectors.pubsub.datasource import PubSubDataSource
+from connectors.testing.spark_protocol.driver import is_running
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
@@ -44,3 +48,34 @@ def test_the_sources_own_schema_is_taken_and_any_other_refused(kind: type[DataSo
                 make(other)
             assert caught.value.code == "SCHEMA_NOT_SUPPORTED"
             assert f"{kind.name()} source has a fixed schema and cannot be set with a custom one" in caught.value.what
+
+
+SOURCE_PROCESS = """
+import os, time
+from connectors.core.datasource import StreamReader
+
+class Reader(StreamReader):
+    latestOffset = partitions = max_rows = None
+
+    def __init__(self):
+        pass
+
+    def open_stream(self):
+        print(os.getpid(), flush=True)
+        time.sleep(600)  # a call of an SDK that nobody answers
+
+Reader().stream
+"""
+
+
+def test_a_source_process_ends_with_the_jvm_that_started_it_whatever_call_it_is_in() -> None:
+    jvm = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    with subprocess.Popen([sys.executable, "-c", jvm, SOURCE_PROCESS], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        source = int(parent.stdout.readline())
+        assert is_running(source)
+        parent.kill()
+        end = time.monotonic() + 30
+        while is_running(source):
+            assert time.monotonic() < end, "the source process outlives its JVM"
+            time.sleep(0.1)
