@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[3]
 _FORMAT = 1
 _CONFIDENCE = 0.95
 _CODE_CHARACTERS = 16
-_RUN_BY = {"stores": "pubsub"}
-"""The connector that a run is about, where that is not the name of the run."""
+_RUN_BY = {"stores": ("pubsub",), "cluster": ("kafka", "kinesis", "pubsub")}
+"""The connectors that a run is about, where that is not the name of the run."""
 
 
 class RecordMismatchError(Exception):
@@ -64,7 +64,7 @@ class Record:
             "what": what,
             "settings": dict(settings),
             "versions": versions(packages),
-            "code": code_digest(ROOT / "connectors", ("core", "spool", _RUN_BY.get(what, what))),
+            "code": code_digest(ROOT / "connectors", ("core", "spool", *_RUN_BY.get(what, (what,)))),
         }
         if path.exists() and not fresh:
             self._content: dict[str, Any] = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""A Spark process that runs one streaming query after the other: ``python -m tests.chaos.support.spark_job EVENTS``.
+"""A Spark process that runs queries in turn: ``python -m tests.chaos.support.spark_job EVENTS SETTINGS``.
 
 Each line of standard input is a command: ``{"run": plan}``, ``{"stop": true}`` or ``{"end": true}``. What happens is
 appended to the file EVENTS, one JSON object a line. When standard input ends, whoever started this is gone, and so is
@@ -20,16 +20,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
+from connectors.executors import fetch_on_executors
 from connectors.testing.spark_protocol.driver import digest
 
 LOG_NAME = "batches.jsonl"
@@ -61,8 +63,8 @@ def append(path: Path, entry: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
-def session(folder: Path) -> SparkSession:
-    """A Spark session that keeps its temporary files in a folder."""
+def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    """A Spark session that keeps its temporary files in a folder; settings may give it another master."""
     return (
         SparkSession.builder.master(_MASTER)
         .appName("pyspark-stream-connectors chaos")
@@ -73,6 +75,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config(map=dict(settings))
         .getOrCreate()
     )
 
@@ -80,12 +83,14 @@ def session(folder: Path) -> SparkSession:
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
-    With ``sink``, which has ``format`` and ``options`` too, rows go there.
+    With ``sink``, which has ``format``, ``options`` and may have ``columns``, rows go there. With ``trigger`` there is
+    time between batches.
     """
     folder = Path(plan["folder"])
     if "sink" in plan:
         rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
-        writer = rows.select("key", "value").writeStream.format(plan["sink"]["format"])
+        chosen = rows.selectExpr(*plan["sink"].get("columns", ("key", "value")))
+        writer = _triggered(chosen.writeStream.format(plan["sink"]["format"]), plan)
         return writer.options(**plan["sink"]["options"], checkpointLocation=str(folder / "checkpoint")).start()
     sink = folder / SINK_NAME
     sink.mkdir(exist_ok=True)
@@ -96,15 +101,23 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
         time.sleep(plan["sink_pause"])
         _replace(sink / f"{batch_id}.arrow", rows)
 
-    return (
-        spark.readStream.format(plan["format"])
-        .options(**plan["options"])
-        .load()
-        .selectExpr("*", "spark_partition_id() AS partition")
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
+    rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
+    writer = rows.selectExpr("*", "spark_partition_id() AS partition").writeStream.foreachBatch(write)
+    return _triggered(writer, plan).option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def _triggered(writer: DataStreamWriter, plan: Mapping[str, Any]) -> DataStreamWriter:
+    return writer.trigger(processingTime=plan["trigger"]) if "trigger" in plan else writer
+
+
+@contextmanager
+def _fetching(spark: SparkSession, plan: Mapping[str, Any], query: StreamingQuery) -> Iterator[None]:
+    """Fetch on the executors while a query runs, if its options leave that to others."""
+    if plan["options"].get("fetch") != "external":
+        yield
+        return
+    with fetch_on_executors(spark, plan["format"], plan["options"], query=query):
+        yield
 
 
 def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueue[dict[str, Any]], log: Events) -> None:
@@ -112,8 +125,9 @@ def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueu
     for _ in range(_MOST_RESTARTS):
         query = start_query(spark, plan)
         log.write("started", folder=plan["folder"])
-        while commands.empty() and query.isActive:
-            time.sleep(_POLL_SECONDS)
+        with _fetching(spark, plan, query):
+            while commands.empty() and query.isActive:
+                time.sleep(_POLL_SECONDS)
         error = query.exception()
         if query.isActive:
             query.stop()
@@ -139,12 +153,12 @@ def _read_commands(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main(events: Path) -> None:
+def main(events: Path, settings: Mapping[str, str]) -> None:
     """Serve commands until ``end`` comes."""
     log = Events(events)
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
-    spark = session(Path.cwd())
+    spark = session(Path.cwd(), settings)
     register(spark)
     log.write("ready")
     while "run" in (command := commands.get()):
@@ -154,7 +168,7 @@ def main(events: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), json.loads(sys.argv[2]))
     except BaseException:  # noqa: BLE001 - with a dead JVM nothing here can be ended in an orderly way
         traceback.print_exc()
         os._exit(1)
