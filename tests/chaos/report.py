@@ -35,8 +35,6 @@ VICTIMS = {
     "source_runner": "source process killed",
     "fetcher": "fetcher killed",
     "worker": "Python worker killed",
-    "executor": "executor killed",
-    "cluster_worker": "worker of the cluster lost",
 }
 HAS_NONE = {(VICTIMS["fetcher"], "kafka"): "has none"}
 NETWORK = {
@@ -50,6 +48,16 @@ NETWORK = {
     "asymmetric_kill": "network: responses lost while a process is killed",
     "asymmetric_jvm_kill": "network: responses lost while the JVM is killed",
 }
+CLUSTER = {
+    "executor": "cluster: executor killed",
+    "machine": "cluster: machine lost, another joins",
+    "driver": "cluster: driver killed",
+    "allocation": "cluster: executors given back and asked for again",
+    "decommission": "cluster: executor decommissioned",
+}
+NAMED = {"network": NETWORK, "cluster": CLUSTER}
+"""The faults of a run that has one in each trial."""
+
 AT_A_STEP = "killed at a durable step, before or after it"
 CLIENTS = "records of other clients"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
@@ -137,8 +145,10 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
     killed = Counter(trial.get("killed", ()))
     if trial["part"] == "paused":
         yield connector, f"paused for 60 s: {trial['fault'].replace('_', ' ')}", 1
-    elif "fault" in trial:
-        yield connector, NETWORK.get(trial["fault"], f"{what}: {trial['fault'].replace('_', ' ')}"), 1
+    elif what in NAMED:
+        # A trial that broke off has nothing but its name.
+        fault = trial.get("fault") or next(name for name in NAMED[what] if name in trial["trial"])
+        yield connector, NAMED[what].get(fault, f"{what}: {fault}"), 1
     elif "killed_at" in trial or "crashed_at" in trial:
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
     elif what == "clients":
@@ -184,7 +194,7 @@ def page(report: Report) -> str:
         f"| fault | {' | '.join(CONNECTORS.values())} |",
         f"|---|{'---|' * len(CONNECTORS)}",
     ]
-    order = [*VICTIMS.values(), AT_A_STEP, *NETWORK.values()]
+    order = [*VICTIMS.values(), AT_A_STEP, *NETWORK.values(), *CLUSTER.values()]
     order += sorted(set(report.cells) - set(order))
     for fault in order:
         random = fault in VICTIMS.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,12 @@ class KillTrial:
         folder: for the checkpoint; it is made.
         kafka: the broker.
         jobs: Spark processes.
+
+    Attributes:
+        may_double: whether a record may be in the target more than once.
     """
+
+    may_double = False
 
     def __init__(self, plan: KillPlan, folder: Path, kafka: KafkaRig, jobs: SparkJobs) -> None:
         folder.mkdir(parents=True)
@@ -80,10 +86,13 @@ class KillTrial:
                 "startingOffsets": "earliest",
                 "maxOffsetsPerTrigger": str(self._plan.limit),
             },
-            "sink": {
-                "format": "kafka_py",
-                "options": {**servers, "topic": self._target, "deliveryGuarantee": "exactly_once"},
-            },
+            "sink": self._sink(servers),
+        }
+
+    def _sink(self, servers: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "format": "kafka_py",
+            "options": {**servers, "topic": self._target, "deliveryGuarantee": "exactly_once"},
         }
 
     def run(self) -> dict[str, Any]:
@@ -128,17 +137,17 @@ class KillTrial:
     def _kill(self, victim: str) -> None:
         """Kill a process, and go on as an operator would."""
         job = self._jobs.current
-        found = sorted(processes.find(job.pid, victim))
+        found = sorted(job.find(victim))
         if not found:
             # A worker lives only while there are tasks: the next one that comes.
             job.wait_for(
                 f"a victim: {victim}",
-                lambda: bool(found.extend(processes.find(job.pid, victim)) or found),
+                lambda: bool(found.extend(job.find(victim)) or found),
                 HEALING_SECONDS,
             )
         pid = self._choose.choice(found)
-        below = [job.pid, *processes.descendants(job.pid)] if victim in {"jvm", "driver"} else [pid]
-        processes.kill(pid, group=victim == "driver")
+        below = job.processes() if victim in {"jvm", "driver"} else [pid]
+        job.strike(victim, pid)
         self._killed.append(victim)
         if victim in {"jvm", "driver"}:
             new = self._jobs.replace()
@@ -150,7 +159,7 @@ class KillTrial:
         lost = [number for number in range(self._plan.records) if not seen[number]]
         doubled = [number for number, count in seen.items() if count > 1]
         phantom = sorted(set(seen) - set(range(self._plan.records)))
-        judged = (("lost", lost), ("doubled", doubled), ("phantom", phantom))
+        judged = (("lost", lost), ("doubled", [] if self.may_double else doubled), ("phantom", phantom))
         faults = [f"{len(found)} {word}" for word, found in judged if found]
         faults += [f"left behind: {command}" for command in self._left_behind.values()]
         return {
@@ -163,7 +172,7 @@ class KillTrial:
                 "kills": len(self._killed),
                 **{f"kills_{victim}": count for victim, count in sorted(Counter(self._killed).items())},
                 "lost": len(lost),
-                "doubled": len(doubled),
+                "repeated" if self.may_double else "doubled": len(doubled),
                 "phantom": len(phantom),
             },
             "query_errors": [error.strip().splitlines()[0][:200] for error in errors],

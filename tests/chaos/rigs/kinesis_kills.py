@@ -177,13 +177,13 @@ class KillTrial:
         found: list[int] = []
         job.wait_for(
             f"a victim: {victim}",
-            lambda: bool(found.extend(processes.find(job.pid, victim)) or found),
+            lambda: bool(found.extend(job.find(victim)) or found),
             HEALING_SECONDS,
         )
         pid = self._choose.choice(sorted(found))
         whole = victim in {"jvm", "driver"}
-        below = [job.pid, *processes.descendants(job.pid)] if whole else [pid, *processes.descendants(pid)]
-        processes.kill(pid, group=victim == "driver")
+        below = job.processes() if whole else [pid, *processes.descendants(pid)]
+        job.strike(victim, pid)
         self._killed.append(victim)
         if whole:
             # The next one starts while the remains of this one end, as under a supervisor.

@@ -226,9 +226,9 @@ class KillTrial:
         job = self._job
         pid = self._await_moment(moment)
         self._rows_at_kill.append(rows_in_sink(self._folder))
-        doomed = {"jvm": job.pid, "driver": job.pid, "source_runner": pid}.get(moment.victim)
-        below = [] if doomed is None else [doomed, *processes.descendants(doomed)]
-        processes.kill(pid, group=moment.victim == "driver")
+        doomed = {"jvm": job.pid, "driver": job.pid}.get(moment.victim)
+        below = job.processes() if doomed is not None else processes.descendants(pid)
+        job.strike(moment.victim, pid)
         if doomed == job.pid:
             # The next one starts while the remains of this one end, as under a supervisor.
             self._job = self._jobs.replace()
@@ -249,7 +249,7 @@ class KillTrial:
         found: list[int] = []
         job.wait_for(
             f"a victim: {moment.victim}",
-            lambda: bool(found.extend(processes.find(job.pid, moment.victim)) or found),
+            lambda: bool(found.extend(job.find(moment.victim)) or found),
             HEALING_SECONDS,
         )
         return random.Random(self._plan.seed).choice(sorted(found))
@@ -280,7 +280,7 @@ class KillTrial:
                 "every message is acked", lambda: self._server.backlog(self._subscription) == 0, HEALING_SECONDS
             )
             time.sleep(2 * _REDELIVERY_DELAY)
-        fetchers, runners = (processes.find(job.pid, kind) for kind in ("fetcher", "source_runner"))
+        fetchers, runners = (job.find(kind) for kind in ("fetcher", "source_runner"))
         job.stop_query()
         self._note_errors(job)
         left = processes.still_running(fetchers, GONE_SECONDS)

@@ -55,6 +55,7 @@ VICTIMS: dict[str, Callable[[int], bool]] = {
     "source_runner": _named("python_streaming_source_runner"),
     "fetcher": _named("connectors.spool.fetching.process"),
     "worker": _is_task_worker,
+    "executor": _named("CoarseGrainedExecutorBackend"),
 }
 """How each kind of process below a driver is told; ``driver`` is the driver with its whole process group."""
 

@@ -27,6 +27,7 @@ _CONFIDENCE = 0.95
 _CODE_CHARACTERS = 16
 _RUN_BY = {
     "clients": ("kafka", "kinesis", "pubsub"),
+    "cluster": ("kafka", "kinesis", "pubsub"),
     "lakehouse": ("kafka", "kinesis", "pubsub"),
     "network": ("kafka", "kinesis", "protobuf", "pubsub"),
     "stores": ("pubsub",),

@@ -16,6 +16,7 @@ from typing import Any, Self
 from connectors.testing.spark_protocol.driver import descendants
 from connectors.testing.spark_protocol.system import child_environment
 from tests.chaos.support import processes, spark_job
+from tests.chaos.support.cluster import StandaloneCluster
 
 READY_SECONDS = 60.0
 GONE_SECONDS = 10.0
@@ -32,11 +33,20 @@ class SparkJob:
     Args:
         folder: for its log and temporary files; one job a folder.
         settings: of its session.
+        cluster: where it runs, unless within its own process.
+        extra: what its plans have beside what their trials say; read when a query starts.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        cluster: StandaloneCluster | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
         folder.mkdir(parents=True)
-        self._folder = folder
+        self._folder, self._cluster, self._extra = folder, cluster, {} if extra is None else extra
+        settings = {**settings, **({} if cluster is None else cluster.settings)}
         self._events_path = folder / "events.jsonl"
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -65,8 +75,32 @@ class SparkJob:
         return self._process.poll() is None
 
     def processes(self) -> list[int]:
-        """The driver's process and all below it."""
-        return [self.pid, *descendants(self.pid)]
+        """The driver's process and all below it, with all that its cluster runs."""
+        elsewhere = self._cluster.processes() if self._cluster is not None else []
+        return [self.pid, *descendants(self.pid), *elsewhere]
+
+    def find(self, victim: str) -> list[int]:
+        """The processes of a kind: see `processes.VICTIMS` and, of a cluster, `StandaloneCluster`."""
+        cluster = self._cluster
+        if cluster is None or victim == "driver":
+            return processes.find(self.pid, victim)
+        if victim in {"machine", "decommission"}:
+            return cluster.machines
+        if victim == "allocation":
+            return cluster.given_back()
+        if victim == "fetching_executor":
+            fetching = processes.VICTIMS["fetcher"]
+            return [pid for pid in cluster.executors() if any(map(fetching, descendants(pid)))]
+        return [pid for pid in self.processes() if processes.VICTIMS[victim](pid)]
+
+    def strike(self, victim: str, pid: int) -> None:
+        """Let happen to a process that `find` gave what its kind says: it is killed, or its whole machine is."""
+        if victim == "machine" and self._cluster is not None:
+            self._cluster.lose(pid)
+        elif victim == "decommission" and self._cluster is not None:
+            self._cluster.decommission(pid)
+        elif victim != "allocation":  # which has gone by itself
+            processes.kill(pid, group=victim == "driver")
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of a kind so far."""
@@ -91,7 +125,7 @@ class SparkJob:
         """Start a query and wait until it has started; see `spark_job.start_query` for the plan."""
         self.wait_for("Spark is ready", lambda: bool(self.events("ready")), READY_SECONDS)
         before = len(self.events("started"))
-        self._send({"run": plan})
+        self._send({"run": {**plan, **self._extra}})
         self.wait_for("the query starts", lambda: len(self.events("started")) > before, READY_SECONDS)
 
     def stop_query(self) -> None:
@@ -143,11 +177,21 @@ class SparkJobs:
     Args:
         folder: gets a folder for each.
         settings: of all their sessions.
+        cluster: where they run, unless within themselves.
+
+    Attributes:
+        extra: what all plans have beside what their trials say.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        cluster: StandaloneCluster | None = None,
+    ) -> None:
+        self._folder, self._cluster = folder, cluster
         self._settings = dict(settings)
+        self.extra: dict[str, Any] = {}
         self._started = 0
         self._job: SparkJob | None = None
 
@@ -173,7 +217,8 @@ class SparkJobs:
     def replace(self) -> SparkJob:
         """A new process, whatever becomes of the one before."""
         self._started += 1
-        self._job = SparkJob(self._folder / f"spark-{self._started}", self._settings)
+        folder = self._folder / f"spark-{self._started}"
+        self._job = SparkJob(folder, self._settings, self._cluster, self.extra)
         return self._job
 
     def discard(self) -> None:

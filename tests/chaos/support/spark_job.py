@@ -22,16 +22,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
+from connectors.executors import fetch_on_executors
 from connectors.protobuf import from_protobuf
 from connectors.testing.spark_protocol.driver import digest
 from tests.chaos.support.lakehouse_tables import into_table
@@ -66,7 +68,7 @@ def append(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
-    """A Spark session that keeps its temporary files in a folder, with further settings."""
+    """A Spark session that keeps its temporary files in a folder; settings may give it another master."""
     return (
         SparkSession.builder.master(_MASTER)
         .appName("pyspark-stream-connectors chaos")
@@ -85,8 +87,9 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
-    With ``sink``, which has ``format`` and ``options`` too, rows go there; with ``way`` into a table. With
-    ``registry``, as from_protobuf takes it, values are decoded, and the first field is a column of its own.
+    With ``sink``, which has ``format``, ``options`` and may have ``columns``, rows go there; with ``way`` into a table.
+    With ``trigger`` there is time between batches. With ``registry``, as from_protobuf takes it, values are decoded,
+    and the first field is a column of its own.
     """
     folder = Path(plan["folder"])
     if "way" in plan:
@@ -95,7 +98,8 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
         return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
     if "sink" in plan:
         rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
-        writer = rows.select("key", "value").writeStream.format(plan["sink"]["format"])
+        chosen = rows.selectExpr(*plan["sink"].get("columns", ("key", "value")))
+        writer = _triggered(chosen.writeStream.format(plan["sink"]["format"]), plan)
         return writer.options(**plan["sink"]["options"], checkpointLocation=str(folder / "checkpoint")).start()
     sink = folder / SINK_NAME
     sink.mkdir(exist_ok=True)
@@ -109,12 +113,22 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
     if "registry" in plan:
         rows = rows.withColumn("decoded", from_protobuf("value", schemaRegistry=plan["registry"])["field_1"])
-    return (
-        rows.selectExpr("*", "spark_partition_id() AS task")
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
+    writer = rows.selectExpr("*", "spark_partition_id() AS task").writeStream.foreachBatch(write)
+    return _triggered(writer, plan).option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def _triggered(writer: DataStreamWriter, plan: Mapping[str, Any]) -> DataStreamWriter:
+    return writer.trigger(processingTime=plan["trigger"]) if "trigger" in plan else writer
+
+
+@contextmanager
+def _fetching(spark: SparkSession, plan: Mapping[str, Any], query: StreamingQuery) -> Iterator[None]:
+    """Fetch on the executors while a query runs, if its options leave that to others."""
+    if plan["options"].get("fetch") != "external":
+        yield
+        return
+    with fetch_on_executors(spark, plan["format"], plan["options"], query=query):
+        yield
 
 
 def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueue[dict[str, Any]], log: Events) -> None:
@@ -122,8 +136,9 @@ def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueu
     for _ in range(_MOST_RESTARTS):
         query = start_query(spark, plan)
         log.write("started", folder=plan["folder"])
-        while commands.empty() and query.isActive:
-            time.sleep(_POLL_SECONDS)
+        with _fetching(spark, plan, query):
+            while commands.empty() and query.isActive:
+                time.sleep(_POLL_SECONDS)
         error = query.exception()
         if query.isActive:
             query.stop()

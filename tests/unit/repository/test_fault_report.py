@@ -46,7 +46,11 @@ def test_crashes_at_steps_and_bad_networks_are_counted_without_a_bound() -> None
         {"ok": True, "part": "efo_crashes", "crashed_at": "offsets_logged", "counts": {"kills": 6}},
         {"ok": True, "flow": "kinesis_efo", "fault": "latency"},
     ]
-    text = page(Report({"kinesis": record(*trials, what="kinesis")}))
+    records = {
+        "kinesis": record(trials[0], what="kinesis"),
+        "network": record(trials[1], what="network"),
+    }
+    text = page(Report(records))
     assert row(text, "killed at a durable step, before or after it") == [
         "not run",
         "6, none wrong",
