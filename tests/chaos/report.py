@@ -52,7 +52,7 @@ CLUSTER = {
     "executor": "cluster: executor killed",
     "machine": "cluster: machine lost, another joins",
     "driver": "cluster: driver killed",
-    "allocation": "cluster: executors given back and asked for again",
+    "allocation": "cluster: executors released and asked for again",
     "decommission": "cluster: executor decommissioned",
 }
 NAMED = {"network": NETWORK, "cluster": CLUSTER}
