@@ -32,15 +32,23 @@ class SparkJob:
     Args:
         folder: for its log and temporary files; one job a folder.
         settings: of its session.
+        environment: variables that it has beside, or instead of, those of this process.
+        module: the program, where another version of it has another name.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        module: str = spark_job.__name__,
+    ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._events_path = folder / "events.jsonl"
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", spark_job.__name__, str(self._events_path), json.dumps(settings)],
+                [sys.executable, "-m", module, str(self._events_path), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -50,6 +58,7 @@ class SparkJob:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )

@@ -86,7 +86,8 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
     With ``sink``, which has ``format`` and ``options`` too, rows go there; with ``way`` into a table. With
-    ``registry``, as from_protobuf takes it, values are decoded, and the first field is a column of its own.
+    ``registry``, as from_protobuf takes it, values are decoded, and the first field is a column of its own. Rows have
+    the number of their task in ``task_column``.
     """
     folder = Path(plan["folder"])
     if "way" in plan:
@@ -110,7 +111,7 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     if "registry" in plan:
         rows = rows.withColumn("decoded", from_protobuf("value", schemaRegistry=plan["registry"])["field_1"])
     return (
-        rows.selectExpr("*", "spark_partition_id() AS task")
+        rows.selectExpr("*", f"spark_partition_id() AS {plan.get('task_column', 'task')}")
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
