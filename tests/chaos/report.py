@@ -60,6 +60,7 @@ NAMED = {"network": NETWORK, "cluster": CLUSTER}
 
 AT_A_STEP = "killed at a durable step, before or after it"
 CLIENTS = "records of other clients"
+UPGRADED = "an earlier version killed within a batch, which this one finishes"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
 BY_TESTS = (
@@ -149,6 +150,8 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
         # A trial that broke off has nothing but its name.
         fault = trial.get("fault") or next(name for name in NAMED[what] if name in trial["trial"])
         yield connector, NAMED[what].get(fault, f"{what}: {fault}"), 1
+    elif what == "upgrade":
+        yield connector, UPGRADED, 1
     elif "killed_at" in trial or "crashed_at" in trial:
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
     elif what == "clients":

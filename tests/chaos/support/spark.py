@@ -35,6 +35,8 @@ class SparkJob:
         settings: of its session.
         cluster: where it runs, unless within its own process.
         extra: what its plans have beside what their trials say; read when a query starts.
+        environment: variables that it has beside, or instead of, those of this process.
+        module: the program, where another version of it has another name.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class SparkJob:
         settings: Mapping[str, str],
         cluster: StandaloneCluster | None = None,
         extra: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        module: str = spark_job.__name__,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder, self._cluster, self._extra = folder, cluster, {} if extra is None else extra
@@ -50,7 +54,7 @@ class SparkJob:
         self._events_path = folder / "events.jsonl"
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", spark_job.__name__, str(self._events_path), json.dumps(settings)],
+                [sys.executable, "-m", module, str(self._events_path), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -60,6 +64,7 @@ class SparkJob:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    **(environment or {}),
                 },
                 start_new_session=True,
             )

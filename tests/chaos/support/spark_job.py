@@ -89,7 +89,7 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
 
     With ``sink``, which has ``format``, ``options`` and may have ``columns``, rows go there; with ``way`` into a table.
     With ``trigger`` there is time between batches. With ``registry``, as from_protobuf takes it, values are decoded,
-    and the first field is a column of its own.
+    and the first field is a column of its own. Rows have the number of their task in ``task_column``.
     """
     folder = Path(plan["folder"])
     if "way" in plan:
@@ -113,7 +113,8 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
     if "registry" in plan:
         rows = rows.withColumn("decoded", from_protobuf("value", schemaRegistry=plan["registry"])["field_1"])
-    writer = rows.selectExpr("*", "spark_partition_id() AS task").writeStream.foreachBatch(write)
+    task = plan.get("task_column", "task")
+    writer = rows.selectExpr("*", f"spark_partition_id() AS {task}").writeStream.foreachBatch(write)
     return _triggered(writer, plan).option("checkpointLocation", str(folder / "checkpoint")).start()
 
 
