@@ -51,6 +51,7 @@ NETWORK = {
     "asymmetric_jvm_kill": "network: responses lost while the JVM is killed",
 }
 AT_A_STEP = "killed at a durable step, before or after it"
+UPGRADED = "killed within a batch, which a newer version finishes"
 CLIENTS = "records of other clients"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
@@ -137,6 +138,8 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
     killed = Counter(trial.get("killed", ()))
     if trial["part"] == "paused":
         yield connector, f"paused for 60 s: {trial['fault'].replace('_', ' ')}", 1
+    elif what == "upgrade":
+        yield connector, UPGRADED, 1
     elif "fault" in trial:
         yield connector, NETWORK.get(trial["fault"], f"{what}: {trial['fault'].replace('_', ' ')}"), 1
     elif "killed_at" in trial or "crashed_at" in trial:
