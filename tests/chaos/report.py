@@ -60,6 +60,7 @@ NAMED = {"network": NETWORK, "cluster": CLUSTER}
 
 AT_A_STEP = "killed at a durable step, before or after it"
 CLIENTS = "records of other clients"
+BROKE_OFF = "trials that broke off before their fault"
 UPGRADED = "an earlier version killed within a batch, which this one finishes"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
@@ -156,8 +157,8 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
     elif what == "clients":
         yield connector, CLIENTS, 1
-    elif not killed and what not in CONNECTORS and what != "stores":
-        yield connector, f"{what}: {trial['part'].removeprefix(connector).strip('_').replace('_', ' ')}", 1
+    elif not killed and not trial["ok"]:
+        yield connector, BROKE_OFF, 1
     else:
         for victim, count in killed.items():
             yield connector, VICTIMS.get(victim, f"{victim} killed"), count

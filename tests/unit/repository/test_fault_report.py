@@ -36,6 +36,11 @@ def test_a_failed_trial_shows_in_the_cells_of_its_faults_and_in_its_record() -> 
     assert "of 20 messages 2 lost" in text
 
 
+def test_a_trial_that_broke_off_without_saying_whom_it_killed_is_shown_as_failed() -> None:
+    text = page(Report({"kafka": record({"ok": False, "faults": ["AssertionError"]})}))
+    assert row(text, "trials that broke off before their fault")[0] == "**1, wrong in 1 trials**"
+
+
 def test_a_cell_without_a_trial_says_that_it_was_not_run() -> None:
     text = page(Report({"pubsub": record({"ok": True, "killed": ["jvm"]}, what="pubsub")}))
     assert row(text, VICTIMS["jvm"]) == ["not run", "not run", f"1, none wrong; < {upper_bound(1):.1%}", "not run"]
