@@ -102,7 +102,7 @@ class Cell:
         if not self.faults:
             return "not run"
         if self.failed:
-            return f"**{self.faults}, wrong in {self.failed} trials**"
+            return f"**{self.faults}, wrong in {self.failed} trial{'s' if self.failed > 1 else ''}**"
         return f"{self.faults}, none wrong" + (f"; < {upper_bound(self.faults):.1%}" if random else "")
 
 

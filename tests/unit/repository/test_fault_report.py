@@ -30,7 +30,7 @@ def test_a_failed_trial_shows_in_the_cells_of_its_faults_and_in_its_record() -> 
     good = {"ok": True, "killed": ["jvm", "jvm", "worker"], "counts": {"messages": 10, "lost": 0}}
     bad = {"ok": False, "killed": ["jvm"], "counts": {"messages": 10, "lost": 2}}
     text = page(Report({"kafka": record(good, bad)}))
-    assert row(text, VICTIMS["jvm"])[0] == "**3, wrong in 1 trials**"
+    assert row(text, VICTIMS["jvm"])[0] == "**3, wrong in 1 trial**"
     assert row(text, VICTIMS["worker"])[0] == f"1, none wrong; < {upper_bound(1):.1%}"
     assert "| 2 | 1 | 20 | 2 |" in text
     assert "of 20 messages 2 lost" in text
@@ -38,7 +38,7 @@ def test_a_failed_trial_shows_in_the_cells_of_its_faults_and_in_its_record() -> 
 
 def test_a_trial_that_broke_off_without_saying_whom_it_killed_is_shown_as_failed() -> None:
     text = page(Report({"kafka": record({"ok": False, "faults": ["AssertionError"]})}))
-    assert row(text, "trials that broke off before their fault")[0] == "**1, wrong in 1 trials**"
+    assert row(text, "trials that broke off before their fault")[0] == "**1, wrong in 1 trial**"
 
 
 def test_a_cell_without_a_trial_says_that_it_was_not_run() -> None:
