@@ -13,9 +13,9 @@ from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions
-from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
+from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page

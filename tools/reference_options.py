@@ -47,7 +47,7 @@ def option_sections(groups: Sequence[Group], cls: type, *, shown_above: type | N
     grouped = [name for group in groups for name in group.names.split()]
     if sorted(grouped) != sorted(declared):
         differing = sorted(set(grouped) ^ set(declared)) or sorted({one for one in grouped if grouped.count(one) > 1})
-        raise ValueError(f"an option is in no group, or in two: {', '.join(differing)}")
+        raise ValueError(f"an option is in no group of tools/reference.py, or in two: {', '.join(differing)}")
     lines: list[str] = []
     for group in groups:
         options = sorted((declared[name] for name in group.names.split()), key=lambda option: not option.required)

@@ -36,7 +36,7 @@ with _KAFKA.imports():
     from connectors.kafka.options.sink import KafkaWriteOptions
     from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
-    from connectors.kafka.sink.exactly_once import ExactlyOnce, KafkaCommitMessage, check_layout, query_run
+    from connectors.kafka.sink.exactly_once import ExactlyOnce, KafkaCommitMessage, finish_batch, query_run
     from connectors.kafka.sink.rows import Columns, check_columns
     from connectors.kafka.sink.writer import produce_batches, stream_task
     from connectors.kafka.source.batch import bounds_of, plan_batch
@@ -172,9 +172,8 @@ class KafkaStreamWriter(StreamWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        # Each planned batch gets a name of its own.
-        run = secrets.token_hex(8)
-        self._exactly_once = ExactlyOnce(options, columns, run) if options.exactly_once else None
+        attempt = secrets.token_hex(8)  # each planned batch gets a name of its own
+        self._exactly_once = ExactlyOnce(options, columns, attempt) if options.exactly_once else None
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
@@ -184,12 +183,13 @@ class KafkaStreamWriter(StreamWriter):
         return KafkaCommitMessage(produce_batches(batches, self._columns, self._options.client, task))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Check, for exactly once, that no more partitions than these have written the batch; see `check_layout`."""
+        """Check, for exactly once, that no more partitions than these have written the batch; see `finish_batch`."""
         if self._exactly_once is None:
             return
-        runs = {(each.query, each.run) for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
+        written = [each for each in messages if isinstance(each, KafkaCommitMessage) and each.query]
+        runs = {(each.query, each.query_run) for each in written}
         for query, run in runs:
-            check_layout(self._exactly_once, query, batchId, len(messages), run)
+            finish_batch(self._exactly_once, query, batchId, len(messages), run)
 
 
 class KafkaDataSource(ConnectorSource):

@@ -214,8 +214,8 @@ class KinesisDataSource(ConnectorSource):
         settings = WriteSettings(
             client=client,
             ordered=options.ordered,
-            records=options.max_records_per_request,
-            request_bytes=options.max_bytes_per_request,
+            max_records_per_request=options.max_records_per_request,
+            max_bytes_per_request=options.max_bytes_per_request,
             known=known,
         )
         return settings, columns

@@ -3,8 +3,8 @@
 The rules, from which no record is lost and none comes before an older one of its key:
 
 * A shard is read from its first record (TRIM), unless the query's start says otherwise of it.
-* A shard that came of a split or a merge is read when all its parents are read to their end. A parent that is not
-  listed any more, and of which the offset says nothing, counts as read.
+* A shard that came of a split or a merge is read when an earlier batch has read all its parents to their end. A parent
+  that is not listed any more, and of which the offset says nothing, counts as read.
 * A listed shard that the offset does not name was read to its end before, if the offset names one of its descendants;
   otherwise it is new.
 * The end of a closed shard is END: everything in it. What is closed does not change, so this too reads the same twice.

@@ -13,16 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from connectors.core.datasource import (
     NO_LIMIT,
@@ -39,6 +30,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
+from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 
 _PUBSUB: Final = connector_named("pubsub")
 
@@ -57,8 +49,6 @@ if TYPE_CHECKING:
     from connectors.spool.stream.micro_batch import SpoolStream
 
 __all__ = [
-    "DATABRICKS_SCHEMA",
-    "STREAM_SCHEMA",
     "PubSubBatchReader",
     "PubSubBatchWriter",
     "PubSubDataSource",
@@ -67,30 +57,6 @@ __all__ = [
     "PubSubStreamWriter",
     "spark_rows",
 ]
-
-STREAM_SCHEMA: Final = StructType(
-    [
-        StructField("messageId", StringType()),
-        StructField("payload", BinaryType()),
-        StructField("attributes", MapType(StringType(), StringType())),
-        StructField("orderingKey", StringType()),
-        StructField("publishTimestamp", TimestampType()),
-        StructField("deliveryAttempt", IntegerType()),
-        StructField("subscription", StringType()),
-        StructField("offset", LongType()),
-    ]
-)
-"""``offset`` is the position that the ledger gave the row."""
-
-DATABRICKS_SCHEMA: Final = StructType(
-    [
-        StructField("messageId", StringType()),
-        StructField("payload", BinaryType()),
-        StructField("attributes", StringType()),
-        StructField("publishTimestampInMillis", LongType()),
-    ]
-)
-"""The columns of Databricks' source (https://docs.databricks.com/aws/en/connect/streaming/pub-sub)."""
 
 
 @dataclass

@@ -112,7 +112,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
         yield steps.step("resource", lambda: _resource(clients[0], options, infos))
         if infos:
             yield steps.step("type", lambda: _type(options, infos[0]))
-        yield steps.step("permission", lambda: _permission(clients[0], options, infos))
+        yield steps.step("permission", lambda: _permission(clients[0], options))
         if infos and not steps.failed:
             yield steps.step("deadline", lambda: _deadline(infos[0]))
             yield steps.step("retention", lambda: _retention(clients[0], options, infos[0]))
@@ -134,15 +134,15 @@ def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[Subs
     return f"the subscription is there, of topic {infos[0].topic}"
 
 
-def _permission(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
+def _permission(client: PubSubClient, options: PubSubReadOptions) -> str | Finding:
     """Check whether messages may be pulled, with an ack id that no message has, so that nothing happens."""
-    if not infos:
-        return Finding(FORMAT, "permission", Outcome.SKIPPED, "not checked, because the subscription was not seen")
     [request] = modify_ack_deadline_requests(options.subscription, pa.array([_NO_ACK_ID]), 10)
     try:
         client.modify_ack_deadline(options.subscription, request, timeout_seconds=_CALL_SECONDS)
+    except SourceGoneError:
+        return Finding(FORMAT, "permission", Outcome.SKIPPED, "not checked, because the subscription does not exist")
     except ConnectorError as error:
-        if error.code != "PUBSUB_CALL_FAILED":  # else the id was refused, which comes after the permission
+        if error.code != "PUBSUB_CALL_FAILED":  # the service refused the id, so it had already accepted the permission
             raise
     return "messages may be taken (pubsub.subscriptions.consume)"
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.datasource import KafkaDataSource
-from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout
+from connectors.kafka.sink.exactly_once import ExactlyOnce, finish_batch
 from connectors.kafka.sink.writer import StreamTask
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -65,7 +65,7 @@ def run_task(plan: TaskPlan) -> str:
 def run_commit(options: dict[str, str], query: str, batch: int, partitions: int, run: str = "run") -> str:
     """Run the driver's part here; returns ``committed`` or the code of its error."""
     try:
-        check_layout(exactly_once(options), query, batch, partitions, run)
+        finish_batch(exactly_once(options), query, batch, partitions, run)
     except ConnectorError as error:
         return error.code
     return "committed"

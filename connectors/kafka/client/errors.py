@@ -85,8 +85,8 @@ class LastWord:
     """The last error of a client's connections, for calls and records whose own error does not name the cause.
 
     Attributes:
-        refusal: a refused authentication since the last call began, if the client has worked before; else since the
-            client was made. The refusal of an expired token does not count: a renewed one may be accepted.
+        refusal: the last refused authentication: of the present call, for a client that has worked; of its whole life,
+            for one that never has. The refusal of an expired token does not count: a renewed one may be accepted.
     """
 
     def __init__(self) -> None:

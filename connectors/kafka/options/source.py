@@ -168,14 +168,15 @@ class KafkaReadOptions(KafkaClientOptions):
         "failOnDataLoss",
         BOOLEAN,
         "false goes on, with a warning, when rows are gone that the query needs: aged out, or their topic was deleted "
-        "or recreated. No row of a topic that stays comes twice, unless kafka.isolation.level is changed between runs.",
+        "or recreated. A topic that subscribe or assign names must exist all the same. No row of a topic that stays "
+        "comes twice, unless kafka.isolation.level is changed between runs.",
         default="true",
     )
     min_partitions: int | None = option(
         "minPartitions",
         _positive("minPartitions"),
-        "The fewest tasks of a batch: large ranges of offsets are split. A batch that is repeated after a change of "
-        "this option has other partitions.",
+        "About how many tasks a batch has at least: large ranges of offsets are split, in proportion to their sizes. A "
+        "batch that is repeated after a change of this option has other partitions.",
         default=None,
     )
     max_records_per_partition: int | None = option(
@@ -213,7 +214,7 @@ class KafkaReadOptions(KafkaClientOptions):
     poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
         INTEGER,
-        "A task fails after so many milliseconds without a record or any progress.",
+        "A task fails after so many milliseconds without a record or any progress. It is not the time of one poll.",
         default="120000",
         minimum="1",
     )

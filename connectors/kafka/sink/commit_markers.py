@@ -1,8 +1,8 @@
 """Markers of exactly-once writes: which batch a partition of a query wrote last, as the offset of a consumer group.
 
 The group of a partition has the name of its transactional id. The offset is 0 for no batch and n + 1 for batch n; its
-metadata hold the number of rows, their digest, the width (the highest number of partitions so far), and the run of the
-batch. Marker and rows are committed in one transaction.
+metadata hold the number of rows, their digest, the width (the highest number of partitions so far), and the attempt,
+which is the name of one plan of the batch. Marker and rows are committed in one transaction.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Marker:
     rows: int
     digest: str
     width: int
-    run: str
+    attempt: str
 
     def metadata(self) -> str:
         """Return all but the batch, for the metadata of an offset."""
-        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.run}
+        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.attempt}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -91,7 +91,7 @@ class Finished:
             return cls(width)
 
     def comes_before(self, query_run: str, batch: int) -> bool:
-        """Return whether a batch is no replay: with one driver, only the first batch of a run can be one."""
+        """Return whether this run of the query noted the batch right before this one, which then is no replay."""
         return bool(query_run) and (self.query_run, self.batch) == (query_run, batch - 1)
 
 

@@ -31,7 +31,7 @@ from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Marke
 from connectors.kafka.sink.rows import Columns, records
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
-__all__ = ["ExactlyOnce", "KafkaCommitMessage", "check_layout", "query_run"]
+__all__ = ["ExactlyOnce", "KafkaCommitMessage", "finish_batch", "query_run"]
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
@@ -50,8 +50,11 @@ def query_run() -> str:
     return str(run or "")
 
 
-def check_layout(settings: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
-    """Raise an error, before Spark logs a batch, if partitions beyond its present number wrote it; fence the others."""
+def finish_batch(settings: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
+    """Fence the partitions beyond a batch's present number, check that none wrote it, and note it as finished.
+
+    Called before Spark logs the batch. Raises a `DataLossError` if such a partition wrote rows of it.
+    """
     markers = settings.markers(query)
 
     def fence(partition: int) -> None:
@@ -96,16 +99,16 @@ class KafkaCommitMessage(CommitMessage):
 
     query: str = ""
     skipped: bool = False
-    run: str = ""
+    query_run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """How the tasks of a stream write a batch, in the run ``run`` of it; pickles."""
+    """How the tasks of a stream write a batch; ``attempt`` is a name that each plan of it has of its own. Pickles."""
 
     options: KafkaWriteOptions
     columns: Columns
-    run: str
+    attempt: str
 
     @property
     def marker_topic(self) -> str:
@@ -122,7 +125,7 @@ class ExactlyOnce:
         with TransactionalSink(self.options.client, transactional_id) as transaction:
             consumer = open_consumer(consumer_settings(self.options.client), {"group.id": transactional_id})
             try:
-                return _TaskWrite(self, task, query_run, transaction, consumer).run(batches)
+                return _TaskWrite(self, task, query_run, transaction, consumer).write(batches)
             finally:
                 consumer.close()
 
@@ -141,7 +144,7 @@ class _TaskWrite:
         self._id = self._markers.group(task.partition)
         self._first_batch = _first_batches.get((self._markers.stem, query_run), lambda: task.batch)
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> KafkaCommitMessage:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> KafkaCommitMessage:
         self._transaction.fence()
         failpoint("kafka.fenced")
         marker = self._read_marker()
@@ -268,7 +271,7 @@ class _TaskWrite:
         transaction.begin()
         transaction.sink.finish()
         failpoint("kafka.rows_sent")
-        marker = Marker(task.batch, digest.rows, digest.text, width, settings.run)
+        marker = Marker(task.batch, digest.rows, digest.text, width, settings.attempt)
         offset = sdk().TopicPartition(settings.marker_topic, 0, task.batch + 1, marker.metadata())
         transaction.add_offset(offset, self._consumer.consumer_group_metadata())
         failpoint("kafka.marked")

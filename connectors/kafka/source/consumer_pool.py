@@ -1,8 +1,8 @@
 """Consumers that a worker keeps from task to task, with the records they fetched beyond the end of the last range.
 
 A consumer that is not acquired soon is paused: else it would go on sending 200 requests a second for records that this
-worker may never read. A consumer whose records are never the ones that are read next is paused at once: with many
-workers each range of a partition goes to another one, and all of them would fetch all of it.
+worker may never read. With many workers, consecutive ranges of a partition go to different workers, and all of them
+would fetch all of it: a consumer whose prefetched records are never used is paused at once.
 """
 
 from __future__ import annotations

@@ -140,7 +140,10 @@ class OffsetRange:
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges into at least ``min_partitions`` parts of at most ``max_records``; drop empty ones."""
+    """Cut ranges into about ``min_partitions`` parts, each of at most ``max_records``; drop empty ones.
+
+    Spark's own rule: a range gets its share of the parts by size, rounded, so there may be a few parts less.
+    """
     parts = [part for part in ranges if part.size > 0]
     if max_records is not None:
         parts = [part for whole in parts for part in _cut(whole, -(-whole.size // max_records))]

@@ -52,14 +52,14 @@ Sleep = Callable[[float], object]
 class WriteSettings:
     """How the tasks of a sink write; pickles.
 
-    ``records`` and ``request_bytes`` limit a request; None is the default. ``known`` are the most bytes of a record, by
-    stream (its name or ARN), that the driver asked for.
+    ``max_records_per_request`` and ``max_bytes_per_request`` are those of the options; None is the default. ``known``
+    are the most bytes of a record, by stream (its name or ARN), that the driver asked for.
     """
 
     client: KinesisClientOptions
     ordered: bool
-    records: int
-    request_bytes: int | None
+    max_records_per_request: int
+    max_bytes_per_request: int | None
     known: tuple[tuple[str, int], ...] = ()
 
 
@@ -147,10 +147,10 @@ class _ChunkWriter(_Writer):
 
     def put(self, rows: Iterable[Entry]) -> None:
         for entry, limit in self.checked(rows):
-            most_bytes = self.settings.request_bytes or max(_DEFAULT_REQUEST_BYTES, limit)
+            most_bytes = self.settings.max_bytes_per_request or max(_DEFAULT_REQUEST_BYTES, limit)
             chunk = self._chunks.setdefault(entry.stream, [])
             size = self._sizes.get(entry.stream, 0) + entry.size
-            if chunk and (len(chunk) >= self.settings.records or size > most_bytes):
+            if chunk and (len(chunk) >= self.settings.max_records_per_request or size > most_bytes):
                 self._send(entry.stream)
                 chunk, size = self._chunks.setdefault(entry.stream, []), entry.size
             chunk.append(entry)

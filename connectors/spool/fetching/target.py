@@ -45,7 +45,8 @@ class FetchPlan:
         target: the function that builds the target, as ``module:name``. It is called with `settings` and a
             `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
         source: index of the subscription or stream in the spool's list of sources.
-        publish_period: seconds from one publication to the next, at least; a segment with rows waits for nothing else.
+        publish_period: seconds: the shortest time between two publications and, unless one is still under way, the
+            longest that a row waits for its own.
         segment_bytes, segment_rows: size at which a segment is published at once.
         max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.

@@ -6,9 +6,9 @@ run yet, in arrays that are merged as they grow, so that there are few of them.
 A run is a sealed file: sections ``numbers`` (little-endian uint64, ascending over all of them), then sections
 ``hashes`` (16 bytes each, ascending), so that each part is one array in mapped memory.
 
-Ids expire in portions of an eighth of the horizon, by the publish time of their last message: a run, and a `RecentIds`
-in memory, has the ids of one portion. A search skips arrays whose last message was published longer than the horizon
-before the first message that is searched for.
+Ids are grouped by publish time: a group (a run, or a `RecentIds` in memory) spans a portion of the horizon, an eighth,
+and expires as a whole, after its newest message. A search skips arrays whose last message was published longer than the
+horizon before the first message that is searched for.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ class StreamSettings:
         fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
-        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        publish_period: at the latest so long after its first row a segment is published.
+        max_spool_bytes: fetching pauses when the rows after the start of the newest batch have so many bytes (rule R6).
+        publish_period: see `FetchPlan`.
         start_timeout: longest wait of the first answer.
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
         take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
@@ -263,8 +263,8 @@ class Background:
         self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
         self._compaction: Compaction | None = None
         self._fetching: Fetching | None = None
-        self._highest_start = 0
-        self._last_starts: tuple[int, ...] = ()
+        self._highest_asked = 0
+        self._last_asked: tuple[int, ...] = ()
         self._error: ConnectorError | None = None
         self._source_error: ConnectorError | None = None
         self._fetching_ended: float | None = None
@@ -286,7 +286,7 @@ class Background:
         except OSError as error:
             if not no_room(error):
                 raise
-        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-merge", self._start_and_merge)):
+        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-start", self._start_and_merge)):
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -314,10 +314,10 @@ class Background:
 
     def seen_start(self, position: int) -> None:
         """Note that Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
-        if position not in self._last_starts[-1:]:
-            self._last_starts = (*self._last_starts, position)[-COMMITS_KEPT:]
-        if position > self._highest_start:
-            self._highest_start = position
+        if position not in self._last_asked[-1:]:
+            self._last_asked = (*self._last_asked, position)[-COMMITS_KEPT:]
+        if position > self._highest_asked:
+            self._highest_asked = position
             self._wake.set()
 
     def check(self) -> None:
@@ -340,7 +340,7 @@ class Background:
         """Return how many bytes more may be fetched: at least one when nothing is above the highest start (rule R6)."""
         with self._ledger.lock:
             state = self._ledger.state
-            start = min(max(self._highest_start, state.oldest), state.head)
+            start = min(max(self._highest_asked, state.oldest), state.head)
             if start == state.head:
                 return max(self._settings.max_spool_bytes, 1)
             used = bytes_between(state, start, state.head, self._ledger.row_sizes)
@@ -445,7 +445,7 @@ class Background:
     def _compact(self, *, urgent: bool) -> None:
         if self._compaction is not None:
             # Spark may still read a batch and the two before; all until it has asked for one.
-            self._compaction.step(urgent=urgent, read_from=min(self._last_starts, default=0))
+            self._compaction.step(urgent=urgent, read_from=min(self._last_asked, default=0))
 
     def _expire(self, admitted_at: float | None) -> None:
         """Drop old ids now and then; only when all that was published is admitted."""

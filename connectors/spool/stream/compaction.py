@@ -103,7 +103,7 @@ class CompactionSettings:
     """
 
     retention: float = 0.0
-    horizon: float = 31 * 86_400.0
+    horizon: float = 31 * 86_400.0  # a query replaces it by its own, which its start returns
     free_segments: int = 16
     free_bytes: int = 256 << 20
     recent_ids: int = 1 << 20

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
 from connectors.kafka.datasource import KafkaCommitMessage, KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.exactly_once import check_layout
+from connectors.kafka.sink.exactly_once import finish_batch
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import RecordSink, StreamTask
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
@@ -483,7 +483,7 @@ def test_all_partitions_that_wrote_too_much_are_named_in_one_error(sink: Sink) -
     for partition in range(14):
         assert sink.task(0, partition, "" if partition == 1 else "a b", run="one") == "written"
     with pytest.raises(DataLossError, match="KAFKA_LAYOUT_CHANGED") as caught:
-        check_layout(exactly_once(sink.options), sink.query, 0, 1, "two")
+        finish_batch(exactly_once(sink.options), sink.query, 0, 1, "two")
     assert "24 rows" in caught.value.what
     named = [int(number) for number in re.findall(rf"{sink.query}-(\d+)", caught.value.where)]
     assert named == list(range(2, 12))

@@ -89,6 +89,13 @@ def test_a_missing_role_to_look_at_the_subscription_is_a_warning(rig: PubSubRig)
     findings = look(rig)
     assert bad(findings) == {"resource": "PUBSUB_PERMISSION_DENIED"}
     assert findings["resource"].outcome is Outcome.WARNING
+    assert findings["permission"].outcome is Outcome.OK
+
+
+def test_the_right_to_take_messages_is_checked_without_the_right_to_look_at_the_subscription(rig: PubSubRig) -> None:
+    for call in ("GetSubscription", "ModifyAckDeadline"):
+        rig.server.fail(call, "PERMISSION_DENIED", times=None)
+    assert bad(look(rig)) == {"resource": "PUBSUB_PERMISSION_DENIED", "permission": "PUBSUB_PERMISSION_DENIED"}
 
 
 def test_a_subscription_that_is_absent_is_told_and_is_not_made(rig: PubSubRig) -> None:
@@ -97,6 +104,7 @@ def test_a_subscription_that_is_absent_is_told_and_is_not_made(rig: PubSubRig) -
     findings = look(rig, topicId=TOPIC)
     assert bad(findings) == {}
     assert "will be created" in findings["resource"].found
+    assert findings["permission"].outcome is Outcome.SKIPPED
     assert bad(look(rig)) == {"resource": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     assert bad(look(rig, topicId=TOPIC + "-2")) == {"resource": "PUBSUB_TOPIC_DELETED"}
 

@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from connectors.core.arrow import arrow_schema, cut_batches
-from connectors.pubsub.datasource import STREAM_SCHEMA
+from connectors.pubsub.schema import STREAM_SCHEMA
 
 ATOMS: list[spark.DataType] = [
     spark.StringType(),

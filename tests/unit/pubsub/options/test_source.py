@@ -13,10 +13,10 @@ from connectors.core.errors import CredentialsError, OptionError
 from connectors.core.options.declaration import declared_options
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.credentials import key_file_content
-from connectors.pubsub.datasource import STREAM_SCHEMA
 from connectors.pubsub.options.client import GOOGLE, ServiceAccount
 from connectors.pubsub.options.kinds import BatchMode, SchemaMode, SegmentCompression, SpoolDurability, StartingPosition
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
+from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}

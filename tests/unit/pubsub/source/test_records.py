@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from connectors.core.errors import ConnectorError
 from connectors.pubsub.client.client import wire_message
-from connectors.pubsub.datasource import STREAM_SCHEMA
+from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.records import (
     ROWS_SCHEMA,
     Decoder,
