@@ -20,8 +20,10 @@ from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.worker import Engine
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.protobuf_rig import Rig
+from tests.support.documents import blocks
+from tests.support.protobuf_rig import Rig, compiled
 
+ROOT = Path(__file__).parents[2]
 RIG = Rig(Engine.AUTO)
 PERMISSIVE = {"mode": "PERMISSIVE"}
 
@@ -347,3 +349,23 @@ def test_registration_refuses_what_sql_cannot_name_and_sparks_own_engine(
     with pytest.raises(ProtobufAnalysisError, match=code):
         register_sql(spark, suffix, "Basic", binaryDescriptorSet=RIG.data, engine=engine)
     assert not spark.catalog.functionExists("from_protobuf_order")
+
+
+_ORDER = 'syntax = "proto3"; package shop; message Order { string order_id = 1; '
+
+
+def test_a_restart_takes_the_columns_of_a_replaced_descriptor_set(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/schema-evolution.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "writeStream" in one.text]
+    block = block.replace("/data/", f"{tmp_path}/").replace("orders.desc", f"{tmp_path}/orders.desc")
+    block = block.replace(".start()", ".trigger(availableNow=True).start()")
+    message = Rig(Engine.AUTO, compiled(_ORDER + "string coupon = 2; }")).type("Order")
+    for number, fields in enumerate(("}", "string coupon = 2; }")):
+        (tmp_path / "orders.desc").write_bytes(compiled(_ORDER + fields))
+        payload = bytearray(message(order_id=f"o{number}", coupon="c").SerializeToString())
+        spark.createDataFrame([(payload,)], "payload BINARY").write.mode("append").parquet(f"{tmp_path}/input")
+        names: dict[str, Any] = {"events": spark.readStream.schema("payload BINARY").parquet(f"{tmp_path}/input")}
+        exec(compile(block, "schema-evolution.md", "exec"), names)
+        names["query"].awaitTermination()
+    stored = spark.read.option("mergeSchema", "true").parquet(f"{tmp_path}/orders").orderBy("order_id")
+    assert [(row.order_id, row.coupon) for row in stored.collect()] == [("o0", None), ("o1", "c")]

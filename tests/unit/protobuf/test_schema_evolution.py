@@ -1,0 +1,53 @@
+"""Messages older and newer than their reader: what docs/how-to/schema-evolution.md says, in each codec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connectors.protobuf.errors import ProtobufDataError
+from tests.support.protobuf_rig import Rig, compiled
+
+HEAD = 'syntax = "proto3"; package shop; enum Status { NEW = 0; PAID = 1; '
+ORDER = "message Order { string order_id = 1; "
+OLD = compiled(HEAD + "} " + ORDER + "int64 amount = 2; Status status = 3; }")
+NEW = compiled(
+    HEAD
+    + "LOST = 2; } "
+    + ORDER
+    + "int64 total = 2; Status status = 3; string coupon = 4; repeated string lines = 5; }"
+)
+REMOVED = compiled(HEAD + "} " + ORDER + "reserved 2; }")
+PAGE = (Path(__file__).parents[3] / "docs/how-to/schema-evolution.md").read_text(encoding="utf-8")
+
+
+def test_a_new_field_is_dropped_by_an_old_reader_and_null_for_an_old_message(rig: Rig) -> None:
+    old, new = rig.of(OLD), rig.of(NEW)
+    written = new.type("Order")(order_id="o1", total=5, status=1, coupon="c")
+    assert old.row("Order", written) == {"order_id": "o1", "amount": 5, "status": "PAID"}
+    before = old.type("Order")(order_id="o1", amount=5, status=1)
+    row = {"order_id": "o1", "total": 5, "status": "PAID", "coupon": None, "lines": []}
+    assert new.row("Order", before) == row
+    assert new.row("Order", before, {"emit.default.values": "true"}) == row | {"coupon": ""}
+
+
+def test_a_removed_field_is_null_for_an_old_reader_and_no_column_for_a_new_one(rig: Rig) -> None:
+    old, new = rig.of(OLD), rig.of(REMOVED)
+    assert old.row("Order", new.type("Order")(order_id="o1"))["amount"] is None
+    assert new.row("Order", old.type("Order")(order_id="o1", amount=5)) == {"order_id": "o1"}
+
+
+def test_a_new_value_of_an_enum_has_a_made_up_name(rig: Rig) -> None:
+    row = rig.of(OLD).row("Order", rig.of(NEW).type("Order")(order_id="o1", status=2))
+    assert f"`{row['status']}`" in PAGE
+
+
+def test_a_number_that_is_used_again_is_a_bad_row_or_a_wrong_value(rig: Rig) -> None:
+    old = rig.of(OLD)
+    text, flag = (
+        rig.of(compiled(f'syntax = "proto3"; package shop; {ORDER} {kind} x = 2; }}')) for kind in ("string", "bool")
+    )
+    with pytest.raises(ProtobufDataError, match="PROTOBUF_FIELD_TYPE_MISMATCH"):
+        old.row("Order", text.type("Order")(order_id="o1", x="five"))
+    assert old.row("Order", flag.type("Order")(order_id="o1", x=True))["amount"] == 1
