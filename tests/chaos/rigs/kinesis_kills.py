@@ -12,9 +12,8 @@ from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
 from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
-from tests.chaos.support import processes
 from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
-from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.chaos.support.spark import SparkJob, SparkJobs, first_line
 
 HEALING_SECONDS = 90.0
 """At most so long nothing new may come to the sink."""
@@ -174,24 +173,10 @@ class KillTrial:
         """Kill a process, and go on as an operator would."""
         job = self._jobs.current
         self._note_errors(job)
-        found: list[int] = []
-        job.wait_for(
-            f"a victim: {victim}",
-            lambda: bool(found.extend(job.find(victim)) or found),
-            HEALING_SECONDS,
-        )
-        pid = self._choose.choice(sorted(found))
-        whole = victim in {"jvm", "driver"}
-        below = job.processes() if whole else [pid, *processes.descendants(pid)]
-        job.strike(victim, pid)
+        self._left_behind |= self._jobs.strike(victim, self._choose, HEALING_SECONDS)
         self._killed.append(victim)
-        if whole:
-            # The next one starts while the remains of this one end, as under a supervisor.
-            new = self._jobs.replace()
-            job.reap()
-        self._left_behind |= processes.still_running(below, GONE_SECONDS)
-        if whole:
-            self._start(new)
+        if self._jobs.current is not job:
+            self._start(self._jobs.current)
         else:
             self._note_errors(job)
 

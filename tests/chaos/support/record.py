@@ -30,6 +30,7 @@ _RUN_BY = {
     "cluster": ("kafka", "kinesis", "pubsub"),
     "lakehouse": ("kafka", "kinesis", "pubsub"),
     "network": ("kafka", "kinesis", "protobuf", "pubsub"),
+    "soak": ("kafka", "kinesis", "pubsub"),
     "stores": ("pubsub",),
 }
 """The connectors that a run is about, where that is not the name of the run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import re
 import subprocess
 import sys
@@ -225,6 +226,30 @@ class SparkJobs:
         folder = self._folder / f"spark-{self._started}"
         self._job = SparkJob(folder, self._settings, self._cluster, self.extra)
         return self._job
+
+    def strike(self, victim: str, choose: random.Random, patience: float) -> dict[int, str]:
+        """Kill a process of a kind; with the driver or its JVM gone there is a new Spark process.
+
+        Args:
+            victim: the kind; see `SparkJob.find`.
+            choose: which of several.
+            patience: at most so many seconds there may be none: a worker lives only while there are tasks.
+
+        Returns:
+            What should have ended with it and still runs.
+        """
+        job = self.current
+        found: list[int] = []
+        job.wait_for(f"a victim: {victim}", lambda: bool(found.extend(job.find(victim)) or found), patience)
+        pid = choose.choice(sorted(found))
+        whole = victim in {"jvm", "driver"}
+        below = job.processes() if whole else [pid, *processes.descendants(pid)]
+        job.strike(victim, pid)
+        if whole:
+            # The next one starts while the remains of this one end, as under a supervisor.
+            self.replace()
+            job.reap()
+        return processes.still_running(below, GONE_SECONDS)
 
     def discard(self) -> None:
         """Kill the process that lives, if there is one: nobody knows what state it is in."""
