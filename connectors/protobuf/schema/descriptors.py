@@ -176,12 +176,12 @@ class Schema:
 
         Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
-        files = [self.pool.FindFileByName(file.name) for file in self.files.file]
-        messages = [message for file in files for message in file.message_types_by_name.values()]
-        for message in messages:
-            if name in {message.name, message.full_name}:
-                return message
-        names = [message.name for message in messages]
+        names = []
+        for file in self.files.file:
+            for message in self.pool.FindFileByName(file.name).message_types_by_name.values():
+                if name in {message.name, message.full_name}:
+                    return message
+                names.append(message.name)
         listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",

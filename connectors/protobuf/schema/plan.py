@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
@@ -178,7 +179,7 @@ class MessagePlan:
     @property
     def spark_type(self) -> DataType:
         """The same in Spark."""
-        return from_arrow_type(self.arrow_type)
+        return _spark_type(_DUMMY_STRUCT) if self.dummy else _spark_struct(self.fields)
 
 
 def as_signed(value: int, bits: int) -> int:
@@ -237,6 +238,25 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
 
 def _struct(fields: Iterable[FieldPlan]) -> pa.StructType:
     return pa.struct([pa.field(field.name, field.arrow_type, nullable=field.nullable) for field in fields])
+
+
+def _spark_struct(fields: Iterable[FieldPlan]) -> StructType:
+    return StructType(
+        [
+            StructField(
+                field.name,
+                _spark_struct(field.children)
+                if field.kind is Kind.MESSAGE and field.shape is Shape.SINGULAR
+                else _spark_type(field.arrow_type),
+                field.nullable,
+            )
+            for field in fields
+        ]
+    )
+
+
+_spark_type: Final = cache(from_arrow_type)
+"""A message has many fields and few types, and each conversion takes some microseconds."""
 
 
 def _is_time(message: MessageType, name: str) -> bool:
