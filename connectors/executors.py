@@ -17,7 +17,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import ConnectorError
@@ -40,6 +40,7 @@ _RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_s
 _HEALTHY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _TAG_BYTES: Final = 8
+_ALLOCATION: Final = "spark.dynamicAllocation"
 
 
 def fetch_on_executors(
@@ -165,6 +166,14 @@ class ExecutorFetching:
     def _run_jobs(self, plans: list[FetchPlan]) -> None:
         """Run a job, and another one when Spark gives it up or its fetchers saw no reader while the query runs."""
         tasks = plans[0].share_of // len(plans)
+        if wanted := executors_wanted(self._spark.conf.get, tasks):
+            _log.warning(
+                "[FETCH_FEW_SLOTS] %d fetchers hold as many slots as dynamic allocation may leave, so batches may wait "
+                "for an executor to start. Set spark.dynamicAllocation.minExecutors to %d or more, and one more if "
+                "they are not to wait when an executor is lost.",
+                tasks,
+                wanted,
+            )
         job = self._job(tasks, [plan.to_json() for plan in plans])
         backoff = Backoff(_RESTARTS)
         while not self._stopping.is_set():
@@ -208,6 +217,19 @@ class ExecutorFetching:
                 "Fix it, and call fetch_on_executors again.",
             ) from (None if verdict.code else error)
         _log.warning("Spark gave up the job of fetchers, and another one is started: %s", verdict.why)
+
+
+def executors_wanted(setting: Callable[[str, str], str | None], fetchers: int) -> int:
+    """Return how many executors dynamic allocation should keep, if it may keep only such as fetchers fill; else 0.
+
+    Fetchers hold their slots, and executors that only short batches use are released: each batch would wait for a JVM.
+    """
+    cores = setting("spark.executor.cores", "")
+    if setting(f"{_ALLOCATION}.enabled", "false") != "true" or not cores:
+        return 0
+    slots = max(int(cores) // int(setting("spark.task.cpus", "1") or 1), 1)
+    least = int(setting(f"{_ALLOCATION}.minExecutors", "0") or 0)
+    return fetchers // slots + 1 if least * slots <= fetchers else 0
 
 
 def _first_line(error: Exception) -> str:

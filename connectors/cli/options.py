@@ -39,7 +39,7 @@ def read_options(secrets: Mapping[str, Option], source: str, file: str | None, p
                 "OPTION_SECRET_IN_ARGUMENT",
                 f"The option {name.strip()} is secret, and arguments are seen by every process of the machine",
                 source,
-                "Give it in the file of --options, or as env:NAME or file:PATH if it is a secret itself.",
+                "Give it in the file of --options, or give env:NAME or file:PATH instead, where the secret is found.",
             )
         if not separator or not name:
             # Not shown: it may be a secret that was typed in a wrong way.

@@ -56,7 +56,7 @@ class ConnectorError(Exception):
 
 
 class OptionError(ConnectorError):
-    """Raised before anything is started, when an option is unknown, missing or has an illegal value."""
+    """Raised before anything is started, when an option is unknown, missing or not valid."""
 
 
 class CredentialsError(ConnectorError):

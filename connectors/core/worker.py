@@ -50,17 +50,17 @@ class SentToTasks:
     """A reader that Spark sends to each task as a pickle, before the partition that the task reads.
 
     Unpickling it is the only code of a source that runs before the partition arrives; so it removes a pause of 40 ms,
-    see `_acknowledge_at_once`.
+    see `_lose_no_time`.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        _acknowledge_at_once()
+        _lose_no_time()
 
 
 def settle_sink() -> None:
     """Prepare the worker of a sink, before its first row: as `settle_worker`, and rows arrive sooner."""
-    _acknowledge_at_once()
+    _lose_no_time()
     settle_worker()
     _keep_memory()
 
@@ -84,18 +84,20 @@ def _keep_memory() -> None:
         _log.warning("[WORKER_NOT_TUNED] Memory goes back to the system after each batch.", exc_info=True)
 
 
-def _acknowledge_at_once() -> None:
-    """Let the JVM send the rows of a task, or its partition, without a pause.
+def _lose_no_time() -> None:
+    """Let the JVM send the rows of a task, or its partition, without a pause, and get the last rows without one.
 
-    It sends the function or the schema, then holds small data back until that is acknowledged (Nagle's algorithm),
-    which the kernel delays by 40 ms while nothing is sent back. Does nothing without TCP_QUICKACK or without TCP (see
+    Whoever sends holds small data back until what went before is acknowledged (Nagle's algorithm), which the kernel
+    delays by 40 ms while nothing is sent back. The JVM does so after the function or the schema, and this process with
+    the end of a task after its rows. Measured for a batch read of 100 partitions of 100 records, a task each: 2.0 s
+    instead of 3.4 by the latter alone. Does nothing without TCP_QUICKACK or without TCP (see
     spark.python.unix.domain.socket.enabled). It only saves time, so no error of it fails a task.
     """
     if fast_path_is_off():
         return
     try:
         for descriptor in _connections():
-            _set_ack(descriptor)
+            _set(descriptor, _ACK_AT_ONCE)
     except Exception:  # noqa: BLE001 - while Spark unpickles a reader, any error would end the query
         _log.warning("[WORKER_NOT_TUNED] Tasks begin up to 40 ms later.", exc_info=True)
 
@@ -104,24 +106,25 @@ def _acknowledge_at_once() -> None:
 def _connections() -> tuple[int, ...]:
     """Return the TCP descriptors of this process before it opens its own; the one to the JVM is among them.
 
-    All of them, although some are the same connection: Spark closes all but one after each task.
+    All of them, although some are the same connection: Spark closes all but one after each task. They send at once
+    from now on; to acknowledge at once is a state that passes.
     """
     try:
-        return tuple(each for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()] if _set_ack(each))
+        descriptors = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
     except OSError:  # no /proc
         return ()
+    return tuple(each for each in descriptors if _set(each, _ACK_AT_ONCE) and _set(each, socket.TCP_NODELAY))
 
 
-def _set_ack(descriptor: int) -> bool:
-    """Have the kernel acknowledge at once on this descriptor; False if it is no TCP connection.
+def _set(descriptor: int, option: int | None) -> bool:
+    """Switch an option of TCP on; False if the descriptor is no TCP connection, or the kernel has no such option.
 
     Not by a `socket.socket`: with a ``socket.setdefaulttimeout`` it would make the JVM's connection non-blocking.
     """
-    if _ACK_AT_ONCE is None:
+    if option is None:
         return False
     on = ctypes.c_int(1)
-    where = (descriptor, socket.IPPROTO_TCP, _ACK_AT_ONCE)
-    failed: int = _own_process().setsockopt(*where, ctypes.byref(on), ctypes.sizeof(on))
+    failed: int = _own_process().setsockopt(descriptor, socket.IPPROTO_TCP, option, ctypes.byref(on), ctypes.sizeof(on))
     return not failed
 
 

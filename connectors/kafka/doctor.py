@@ -214,7 +214,8 @@ class _Cluster:
         yield steps.step("permission", self._permission)
         if steps.failed:
             return
-        yield steps.step("starting position", self._starting)
+        if checkpoint is None:
+            yield steps.step("starting position", self._starting)
         if self._options.group_to_start_from is not None:
             yield steps.step("consumer group", self._group)
         if checkpoint is not None:
@@ -249,7 +250,8 @@ class _Cluster:
     def _starting(self) -> str:
         start = starting_offsets(self._options, self._partitions, self.lookup)
         self._check_retained(start, "startingOffsets", "Begin at earliest, or at an offset that is retained.")
-        return f"a new query begins {self._behind(start):,} offsets before the end"
+        behind = self._behind(start)
+        return f"a new query begins {behind:,} offsets before the end" if behind else "a new query begins at the end"
 
     def _group(self) -> str | Finding:
         group = self._options.group_to_start_from
@@ -263,6 +265,8 @@ class _Cluster:
                 "Correct the name of the group, if it should have.",
                 "KAFKA_GROUP_EMPTY",
             )
+        if not committed:
+            return f"{group} has committed nothing, and need not have"
         return f"{group} is {self._behind(committed):,} offsets behind in {len(committed)} partitions"
 
     def _behind(self, offsets: Offsets) -> int:
@@ -275,7 +279,10 @@ class _Cluster:
             for positions in own:
                 action = "See failOnDataLoss; or begin with a new checkpoint."
                 self._check_retained(positions, f"checkpoint {checkpoint}", action)
-            return "it goes on at offsets that are retained" if own else f"{checkpoint} has no offset of these topics"
+            if not own:
+                return f"{checkpoint} has no offset of these topics"
+            behind = sum(self._behind(positions) for positions in own)
+            return f"its newest batch ends {behind:,} offsets before the end; these are retained"
 
         return look_at_checkpoint(checkpoint, check)
 

@@ -185,8 +185,11 @@ class LineViews:
         elif before is None:
             return
         elif event.event == "terminated":
-            newest, error = replace(before.newest, time_ms=event.time_ms), last_line(event.exception or "")
-            view = replace(before, state="ended" if event.exception is None else "failed", newest=newest, error=error)
+            if event.exception is None:
+                view = replace(before, state="ended", newest=before.newest.idle(event.time_ms))
+            else:
+                newest = replace(before.newest, time_ms=event.time_ms)
+                view = replace(before, state="failed", newest=newest, error=last_line(event.exception))
         elif before.newest.batch < 0:
             return
         else:

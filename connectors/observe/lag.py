@@ -100,16 +100,12 @@ class Measurement:
     sources: tuple[SourceMeasurement, ...]
 
     def idle(self, time_ms: int) -> Measurement:
-        """Return the query as it is when Spark reports at `time_ms` that it waits for data.
+        """Return the query as it is when Spark reports at `time_ms` that it waits for data, or has ended.
 
         A spool counts what Spark has not committed, and Spark commits the last batch only with the next one: where no
         record is unread, that is no lag.
         """
-        sources = tuple(
-            replace(source, rows=0, milliseconds=0 if source.records == 0 else source.milliseconds)
-            for source in self.sources
-        )
-        return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=sources)
+        return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=tuple(map(_idle, self.sources)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the measurement as a JSON object."""
@@ -128,6 +124,13 @@ class Measurement:
                 )
             parts.append(text)
         return "; ".join(parts)
+
+
+def _idle(source: SourceMeasurement) -> SourceMeasurement:
+    if source.records != 0:
+        return replace(source, rows=0)
+    spool = None if source.spool is None else replace(source.spool, oldest_unread_ms=0)
+    return replace(source, rows=0, milliseconds=0, spool=spool)
 
 
 class LagHistory:

@@ -182,7 +182,7 @@ _OF_SPOOLS: Final[Sequence[_Row[SpoolMeasurement]]] = (
     (
         "spool_oldest_unread_seconds",
         _GAUGE,
-        "Age of the oldest message that is not committed.",
+        "Age of the oldest message that is not committed; 0 once a query that waits has read all.",
         lambda spool: spool.oldest_unread_ms / 1000,
     ),
     (

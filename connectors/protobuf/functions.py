@@ -123,7 +123,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     Raises:
         ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
             text of Spark's error.
-        OptionError: an option is unknown or illegal.
+        OptionError: an option is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
@@ -181,7 +181,7 @@ def to_protobuf(
 
     Raises:
         ProtobufAnalysisError: the descriptor set or the message cannot be found or read.
-        OptionError: an option is unknown or illegal.
+        OptionError: an option is unknown or not valid.
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
     own = messageClass is not None or schemaRegistry is not None
@@ -236,7 +236,7 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
 
     Raises:
         ProtobufAnalysisError: as `from_protobuf`, or the suffix is no part of a name.
-        OptionError: an option is unknown or illegal.
+        OptionError: an option is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):

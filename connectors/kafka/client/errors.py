@@ -31,6 +31,7 @@ _GONE: Final = frozenset(
 AUTHENTICATION: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
 _OF_TLS: Final = frozenset({"_SSL", "_TRANSPORT"})
 """A certificate is refused in the handshake, or after it as the end of the connection (TLS 1.3)."""
+_NO_SASL: Final = re.compile(r"broker's supported mechanisms: *(?:\(|$)")
 _NOT_RENEWED: Final = "Failed to acquire SASL OAUTHBEARER token"
 _MAY_PASS: Final = re.compile(
     r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may be valid
@@ -199,9 +200,10 @@ def _refused_authentication(name: str, text: str, where: str) -> CredentialsErro
         )
     if name not in AUTHENTICATION or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
         return None
-    return CredentialsError(
-        "KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
-    )
+    todo = "Correct kafka.sasl.* and kafka.ssl.*."
+    if _NO_SASL.search(text):
+        todo = "This listener takes no SASL: check the port in kafka.bootstrap.servers, and kafka.security.protocol."
+    return CredentialsError("KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, todo)
 
 
 def _final_error(name: str, text: str, where: str) -> ConnectorError:

@@ -105,7 +105,10 @@ class KafkaWriteOptions(KafkaClientOptions):
     """The options of the sink, for streams and batch writes. Made by `parse_write_options`."""
 
     topic: str | None = option(
-        "topic", STRING, "The topic of all rows; wins over a column topic, which it makes unnecessary.", default=None
+        "topic",
+        STRING,
+        "The topic of all rows; wins over a column topic. Required, unless there is a column topic.",
+        default=None,
     )
     guarantee: Guarantee = option(
         "deliveryGuarantee",

@@ -111,15 +111,25 @@ _SPARK_TIME: Final = Kind("duration", "a time such as 500ms, 5s, 15m or 2h; a pl
 class KafkaReadOptions(KafkaClientOptions):
     """The options of the source, for streams and batch reads. Made by `parse_read_options`."""
 
-    subscribe: str | None = option("subscribe", TEXT, "The topics to read, separated by commas.", default=None)
+    subscribe: str | None = option(
+        "subscribe",
+        TEXT,
+        "The topics to read, separated by commas. This, subscribePattern or assign is required.",
+        default=None,
+    )
     subscribe_pattern: str | None = option(
         "subscribePattern",
         TEXT,
-        "A regular expression: reads the topics whose names it matches anywhere, also new ones. ^orders$ is one topic.",
+        "A regular expression: reads the topics whose names it matches anywhere, also new ones. ^orders$ is one topic. "
+        "This, subscribe or assign is required.",
         default=None,
     )
     assign: str | None = option(
-        "assign", TEXT, 'The partitions to read, as JSON: {"topicA":[0,1],"topicB":[2,4]}.', default=None
+        "assign",
+        TEXT,
+        'The partitions to read, as JSON: {"topicA":[0,1],"topicB":[2,4]}. This, subscribe or subscribePattern is '
+        "required.",
+        default=None,
     )
     starting_timestamp: str | None = option(
         "startingTimestamp",
@@ -152,16 +162,21 @@ class KafkaReadOptions(KafkaClientOptions):
     ending_timestamp: str | None = option(
         "endingTimestamp",
         TEXT,
-        "Where a batch read ends, as startingTimestamp; without a match, at the end.",
+        "Where a batch read ends: in each partition before the first record as new as this, or at the end if there is "
+        "none.",
         default=None,
     )
     ending_offsets_by_timestamp: str | None = option(
-        "endingOffsetsByTimestamp", TEXT, "Where a batch read ends, as startingOffsetsByTimestamp.", default=None
+        "endingOffsetsByTimestamp",
+        TEXT,
+        'The same for each partition, as JSON: {"topicA":{"0":1000,"1":1000}}.',
+        default=None,
     )
     ending_offsets: str | None = option(
         "endingOffsets",
         TEXT,
-        "Where a batch read ends: latest, or JSON as in startingOffsets. Default: latest.",
+        "Where a batch read ends: latest, or JSON as in startingOffsets, with the offset after the last record. "
+        "Default: latest.",
         default=None,
     )
     fail_on_data_loss: bool = option(

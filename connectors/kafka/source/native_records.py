@@ -238,7 +238,6 @@ class NativeSource:
             # Asks for the topic's metadata; else the client notices a new partition only minutes later.
             with contextlib.suppress(ConnectorError):
                 self.offset_of(partition, LATEST, _LOOKUP_SECONDS)
-                self._looked_up.add(partition)
         with self._list_of(partition, position) as partitions:
             self._library.rd_kafka_assign(self._client, partitions)
 
@@ -306,6 +305,7 @@ class NativeSource:
         if error:
             event = self._event(error, -1, partition)
             raise named_error(event.name, event.text, str(partition), retriable=False)
+        self._looked_up.add(partition)
         return int(offset)
 
     def close(self) -> None:

@@ -108,6 +108,8 @@ class PartitionReader:
         if rows:
             yield self._take_batch()
         consumer.position = self._end
+        if self._part.end == LATEST:
+            consumer.pause()  # nothing follows in this run, and what the next range asks waits behind an empty fetch
 
     def free(self) -> None:
         """Release the gathered records to the client."""

@@ -7,6 +7,7 @@ record and is several times faster. Tests compare the two.
 from __future__ import annotations
 
 import contextlib
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -204,10 +205,15 @@ class PlainRecords(Fetched):
 
 def _headers(message: Any, partition: TopicPartition) -> RecordHeaders:
     try:
-        headers: RecordHeaders = message.headers()
+        headers: RecordHeaders = _call_headers(message)
     except (SystemError, UnicodeDecodeError):  # what the client raises for a key that is not UTF-8
         raise malformed_headers(partition, message.offset()) from None
     return headers
+
+
+# For a key that is not UTF-8 the client returns a broken tuple with an exception set. The interpreter checks for that
+# only in the first calls of a line, before it specializes them; a call from C is always checked.
+_call_headers = operator.methodcaller("headers")
 
 
 class PlainSource:

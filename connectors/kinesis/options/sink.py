@@ -27,14 +27,15 @@ class KinesisWriteOptions(KinesisClientOptions):
     stream_name: str | None = option(
         "streamName",
         STRING,
-        "The stream of all rows; wins over a column stream, which it makes unnecessary.",
+        "The stream of all rows; wins over a column stream. This, streamARN or a column stream is required.",
         default=None,
         aliases=("kinesis.streamName",),
     )
     stream_arn: str | None = option(
         "streamARN",
         STRING,
-        "The stream of all rows by its ARN, as for one of another account; instead of streamName.",
+        "The stream of all rows by its ARN, as for one of another account; instead of streamName. This, streamName "
+        "or a column stream is required.",
         default=None,
         aliases=("kinesis.streamArn",),
     )

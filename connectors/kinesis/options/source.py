@@ -67,7 +67,7 @@ class FanOutOptions:
         "consumerName",
         STRING,
         "For efo: the name of the consumer, one of its own for each query. It is registered with each stream where it "
-        "is missing, and stays. This or consumerARN is required.",
+        "is missing, and stays. With efo, this or consumerARN is required.",
         default=None,
         aliases=("efo.consumer.name", "kinesis.consumerName"),
     )
@@ -160,7 +160,8 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     stream_arn: str | None = option(
         "streamARN",
         STRING,
-        "The streams to read: ARNs of one region, separated by commas. For streams of other accounts.",
+        "The streams to read: ARNs of one region, separated by commas. For streams of other accounts. This or "
+        "streamName is required.",
         default=None,
         aliases=("streamARNs", "kinesis.streamArn"),
     )

@@ -7,9 +7,11 @@ rows each time.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -202,9 +204,9 @@ def read_range(
     part: ShardRange,
     settings: ReadSettings,
     client: KinesisClient | None = None,
-    sleep: Callable[[float], object] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, in batches of a bounded size.
+    """Yield the rows of a range, in batches of a bounded size; ``sleep`` waits, and returns True to give up.
 
     Raises a `DataLossError` when records of the range are gone, and ``failOnDataLoss`` is set.
     """
@@ -220,11 +222,12 @@ class _RangeReader:
     """Reads the records of a range, at a pace that leaves others their share."""
 
     def __init__(
-        self, part: ShardRange, settings: ReadSettings, client: KinesisClient, sleep: Callable[[float], object]
+        self, part: ShardRange, settings: ReadSettings, client: KinesisClient, sleep: Callable[[float], object] | None
     ) -> None:
         self._part = part
         self._settings = settings
-        self._sleep = sleep
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
         self._pages = ShardPages(client, part.stream, part.shard, self._in_turn)
         self._unpaced = ShardPages(client, part.stream, part.shard)
         self._position: Position = part.begin
@@ -233,21 +236,30 @@ class _RangeReader:
         self._next_call = 0.0
 
     def records(self) -> Iterator[Sequence[Record]]:
+        """Yield the records of each page that has any; meanwhile a thread asks for the next page, if there is one."""
         part, at_tip = self._part, 0
         limit, was_read = self._settings.page_records, part.complete_ms is not None
-        for page in self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None):
-            self._check(page)
-            records, complete = self._within(page.records)
-            if records:
-                self._position = after(records[-1].number)
-                self._complete_ms = max(records[-1].arrival_ms, self._complete_ms or 0)
-                yield records
-            if complete or (page.following is None and part.end.kind is Kind.END):
-                return
-            at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
-            if part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES):
-                self._report_end_missing()
-                return
+        pages = self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None)
+        page = next(pages, None)
+        with ThreadPoolExecutor(1, "kinesis-read-ahead") as ahead:
+            try:
+                while page is not None:
+                    self._check(page)
+                    records, complete = self._within(page.records)
+                    if records:
+                        self._position = after(records[-1].number)
+                        self._complete_ms = max(records[-1].arrival_ms, self._complete_ms or 0)
+                    complete = complete or (page.following is None and part.end.kind is Kind.END)
+                    at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
+                    missing = part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES)
+                    following = None if complete or missing else ahead.submit(next, pages, None)
+                    if records:
+                        yield records
+                    if missing and not complete:
+                        self._report_end_missing()
+                    page = None if following is None else following.result()
+            finally:
+                self._closed.set()
 
     def _within(self, records: Sequence[Record]) -> tuple[Sequence[Record], bool]:
         """Return the records of a page that belong to the range, and whether the range ends with them."""

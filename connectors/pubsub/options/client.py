@@ -73,7 +73,7 @@ class PubSubClientOptions:
     project_id: str | None = option(
         "projectId",
         PROJECT,
-        "Project of subscriptions and topics that are given by their ids. May be left out when all are full paths.",
+        "Project of subscriptions and topics that are given by their ids. Required, unless all are full paths.",
         default=None,
     )
     endpoint: str | None = option(

@@ -36,7 +36,8 @@ class PubSubWriteOptions(PubSubClientOptions):
     topic_id: str | None = option(
         "topicId",
         TOPIC,
-        "The topic of all rows, as id or full path; wins over a column topic, which it makes unnecessary.",
+        "The topic of all rows, as id or full path; wins over a column topic. Required, unless there is a column "
+        "topic.",
         default=None,
         aliases=("topic",),
     )

@@ -128,7 +128,8 @@ def _kind_of_disk(root: Path) -> str | Finding:
     folder = _existing(root)
     kind = _file_system(folder)
     if kind in _VOLATILE or str(folder.resolve()).startswith(("/tmp", "/dev/shm")):  # noqa: S108 - it is warned of
-        what = f"{folder.resolve()} is on {kind}: it may be emptied with the machine or container"
+        place = f"on {kind}" if kind in _VOLATILE else "in a folder for temporary files"
+        what = f"{folder.resolve()} is {place}, which may be emptied with the machine or container"
         fix = "Put the spool beside the checkpoint, on a disk that is as durable: after the ack it is the only copy."
         return Finding.warning(_AREA, "kind of disk", what, fix, "SPOOL_VOLATILE")
     if kind in _NETWORK:
@@ -202,4 +203,4 @@ def _checkpoint(
     for offset in [offset for offset in offsets if offset["spool"] == state.spool] or offsets:
         position = position_of(state, load_offset(offset, connector), where)
         check_range(state, position, state.head, where)
-    return f"it continues at position {position:,} of {state.head:,}"
+    return f"its newest batch, which runs again unless it was finished, ends at {position:,} of {state.head:,} rows"

@@ -68,16 +68,15 @@ class KinesisRuntime:
             self._arm()
             return [int(server.sockets[0].getsockname()[1]) for server in self._servers]
 
-        self._loop = loop
-        try:
-            found = loop.run_until_complete(listen())
-        except OSError:
-            loop.run_until_complete(self._close())
-            loop.close()
-            self._loop = None
-            raise
+        # In the server's thread: that of a notebook already runs an event loop.
         self._thread = threading.Thread(target=self._run, args=(loop,), name="kinesis-server", daemon=True)
         self._thread.start()
+        self._loop = loop
+        try:
+            found = asyncio.run_coroutine_threadsafe(listen(), loop).result()
+        except OSError:
+            self.stop()
+            raise
         return found
 
     def stop(self) -> None:

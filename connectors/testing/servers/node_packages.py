@@ -35,12 +35,12 @@ class NodePackages:
     reason: str = ""
 
 
-def node_packages(name: str) -> NodePackages:
-    """The packages of the lock file in ``npm/NAME``, installed now or at an earlier call."""
+def node_packages(name: str, manifests: Path = MANIFESTS) -> NodePackages:
+    """The packages of the lock file in the folder NAME of ``manifests``, installed now or at an earlier call."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return NodePackages(reason="Node.js and npm were not found on the PATH: install the packages nodejs and npm")
-    manifest = MANIFESTS / name
+    manifest = manifests / name
     version = hashlib.blake2b((manifest / "package-lock.json").read_bytes(), digest_size=8).hexdigest()
     cache = Path("~/.cache/pyspark-stream-connectors").expanduser()
     cache.mkdir(parents=True, exist_ok=True)

@@ -203,6 +203,20 @@ def test_a_start_that_retention_has_taken_and_one_beyond_the_end_are_told(kafka:
     }
 
 
+def test_a_checkpoint_is_so_far_behind_and_a_group_without_commits_is_not(kafka: KafkaRig, tmp_path: Path) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(5))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text(
+        "v1\n{}\n" + json.dumps({topic: {"0": 2}})
+    )  # as Spark's own source wrote it
+    findings = look(kafka.options(topic, **{"kafka.group.id": kafka.name("job")}), tmp_path)
+    assert bad(findings) == {}
+    assert "starting position" not in findings, "the query does not begin there"
+    assert "3 offsets before the end" in findings["checkpoint"].found
+    assert "has committed nothing" in findings["consumer group"].found
+
+
 def test_a_checkpoint_that_retention_has_left_behind_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
     topic = kafka.topic()
     kafka.send(topic, range(10))

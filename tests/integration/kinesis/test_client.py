@@ -37,7 +37,7 @@ from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.sink.writer import put_results
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.testing.kinesis import KinesisServer
-from tests.support.kinesis_rig import KinesisRig
+from tests.support.kinesis_rig import KinesisRig, wait_until
 
 SHARD = "shardId-000000000000"
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -542,10 +542,13 @@ def test_16_a_task_whose_iterator_expires_goes_on_behind_its_last_row(server: Ki
     settings = dataclasses.replace(
         settings, client=dataclasses.replace(settings.client, num_retries=0)
     )  # it is no failure that counts
-    read = read_range(part, settings, client_of(server))
+    before = server.call_counts("long").get("GetRecords", 0)
     rows: list[bytes] = []
-    for batch in read:
+    for number, batch in enumerate(read_range(part, settings, client_of(server)), 1):
         rows += batch.column("data").to_pylist()
+        # The task has asked for the next of the 8 pages already, so the one after that fails, once.
+        calls = before + min(number + 1, 8) + min(number - 1, 6)
+        wait_until(lambda calls=calls: server.call_counts("long")["GetRecords"] == calls)
         server.fail("GetRecords", "ExpiredIteratorException", 1)
     assert rows == [each.data for each in server.records("long")]
 

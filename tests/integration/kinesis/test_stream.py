@@ -8,8 +8,9 @@ import os
 import random
 import secrets
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -499,10 +500,42 @@ def test_19_a_batch_whose_end_was_trimmed_stops_the_query(kinesis: KinesisRig) -
         kinesis.drain(query, values)
 
 
-def _rows_of(part: ShardRange, options: KinesisReadOptions) -> Iterator[list[bytes]]:
+def _plan(options: KinesisReadOptions) -> ShardRange:
+    """The range of all that the only shard of a stream has."""
+    stream = open_stream(options)
+    try:
+        (part,) = stream.partitions(dict(SENTINEL), stream.latest_offset(dict(SENTINEL), everything=True))
+    finally:
+        stream.stop()
+    return part
+
+
+def _rows_of(pages: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
     """What a task reads of a range, page by page."""
-    for page in read_range(part, read_settings(options, 1.0)):
+    for page in pages:
         yield page.column("data").to_pylist()
+
+
+def test_a_task_asks_for_the_next_page_while_spark_takes_the_one_before_and_for_none_after_its_last(
+    kinesis: KinesisRig,
+) -> None:
+    values = kinesis.put(6)
+    options = parse_read_options(kinesis.options(maxRecordsPerFetch="2", minFetchPeriod="1ms"), {}, streaming=True)
+    part, before = _plan(options), kinesis.server.call_counts(kinesis.stream)["GetRecords"]
+    rows = _rows_of(read_range(part, read_settings(options, 1.0)))
+    assert next(rows) == values[:2]
+    wait_until(lambda: kinesis.server.call_counts(kinesis.stream)["GetRecords"] == before + 2)
+    assert [*rows] == [values[2:4], values[4:]]
+    assert kinesis.server.call_counts(kinesis.stream)["GetRecords"] == before + 3
+
+
+def test_a_task_that_ends_early_does_not_wait_for_its_turn_to_ask(kinesis: KinesisRig) -> None:
+    values = kinesis.put(4)
+    options = parse_read_options(kinesis.options(maxRecordsPerFetch="2"), {}, streaming=True)
+    pages = read_range(_plan(options), replace(read_settings(options, 1.0), period=86_400.0))
+    assert next(pages).column("data").to_pylist() == values[:2]
+    assert isinstance(pages, Generator)
+    pages.close()
 
 
 def test_19_records_trimmed_while_a_task_reads_stop_the_query(server: KinesisServerProcess, tmp_path: Path) -> None:
@@ -512,15 +545,18 @@ def test_19_records_trimmed_while_a_task_reads_stop_the_query(server: KinesisSer
     for _ in range(4):
         values += rig.put(2)
         server.jump(5 * HOUR)
-    stream = open_stream(options)
-    try:
-        end = stream.latest_offset(dict(SENTINEL), everything=True)
-        (part,) = stream.partitions(dict(SENTINEL), end)
-    finally:
-        stream.stop()
-    fails, goes_on = (_rows_of(part, replace(options, fail_on_data_loss=each)) for each in (True, False))
+    part, trimmed = _plan(options), threading.Event()
+
+    def wait(_seconds: float) -> None:
+        trimmed.wait(PATIENCE)
+
+    # With a period of a day the read ahead waits before each page, however slow the machine is.
+    paced = replace(read_settings(options, 1.0), period=86_400.0)
+    settings = [replace(paced, fail_on_data_loss=failing) for failing in (True, False)]
+    fails, goes_on = (_rows_of(read_range(part, setting, sleep=wait)) for setting in settings)
     assert next(fails) == next(goes_on) == values[:2]
     server.jump(13 * HOUR)  # a slow sink; the next two are gone then
+    trimmed.set()
     with pytest.raises(DataLossError, match=r"KINESIS_DATA_LOSS\.TRIMMED.*shardId-000000000000"):
         next(fails)
     assert list(goes_on) == [values[4:6], values[6:]]
@@ -537,13 +573,13 @@ def test_19_a_batch_read_whose_end_was_trimmed_fails(kinesis: KinesisRig, newer:
     (shard,) = kinesis.server.shards(kinesis.stream)
     options = parse_read_options(kinesis.options(endingTimestamp=str(middle)), {}, streaming=False)
     (part,) = plan_batch(options)
-    assert sum(map(len, _rows_of(part, options))) == 3
+    assert sum(page.num_rows for page in read_range(part, read_settings(options, 1.0))) == 3
     kinesis.server.trim(kinesis.stream, shard, 4)
     kinesis.put(2 * newer)
     if closed:
         kinesis.server.split(kinesis.stream, shard)
     with pytest.raises(DataLossError, match=r"KINESIS_DATA_LOSS\.END_MISSING"):
-        list(_rows_of(part, options))
+        list(read_range(part, read_settings(options, 1.0)))
 
 
 def test_19_children_that_wait_for_their_parent_raise_no_alarm(server: KinesisServerProcess, tmp_path: Path) -> None:

@@ -180,5 +180,5 @@ def test_a_running_query_holds_the_spool_and_its_checkpoint_fits(rig: PubSubRig)
         rig.run_until_all(query)
         findings = {each.check: each for each in check_source(CONNECTOR, rig.options(), {}, rig.checkpoint)}
         assert bad(findings) == {"held by": "SPOOL_IN_USE"}
-        assert "position 5 of 5" in findings["checkpoint"].found
+        assert "ends at 5 of 5 rows" in findings["checkpoint"].found
     assert "nobody" in look(rig)["held by"].found

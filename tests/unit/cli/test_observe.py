@@ -105,6 +105,16 @@ def test_watch_shows_the_newest_batch_of_each_query_and_how_it_ended(tmp_path: P
     assert shown[6:8] == [["broken", "failed", "batch 9", "0.25 s", "800 rows/s", "reported 5 min ago"], ["why"]]
 
 
+def test_a_query_that_has_read_all_and_ended_is_not_behind(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    write(file, started(), of_now(measurement(3, lag=0), 1), terminated(None))
+    shown = lines_of(run("watch", "--once", str(file)).stdout)
+    assert (shown[0][1], [row[:3] for row in shown[-2:]]) == (
+        "ended",
+        [["0 kafka_py", "0", "0.0"], ["1 spool", "0", "0.0"]],
+    )
+
+
 def test_watch_shows_the_same_from_metrics_as_from_the_file(tmp_path: Path) -> None:
     measured = replace(measurement(3, lag=30), time_ms=time.time_ns() // 1_000_000 - 300_000)
     write(tmp_path / "lines.jsonl", started(), measured.to_json())

@@ -93,7 +93,8 @@ reader, theirs = pickle.loads(bytes.fromhex(sys.argv[1])), socket.socket(fileno=
 theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)  # as after a task that sent rows
 print(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 pickle.loads(bytes.fromhex(sys.argv[1]))
-print(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK), reader._options)
+options = (socket.TCP_QUICKACK, socket.TCP_NODELAY)
+print(*(theirs.getsockopt(socket.IPPROTO_TCP, option) for option in options), reader._options)
 """
 READERS = [
     KafkaStreamReader,
@@ -107,8 +108,8 @@ READERS = [
 
 @needs_quick_ack
 @pytest.mark.parametrize("kind", READERS)
-def test_a_reader_that_comes_to_a_worker_has_what_follows_sent_at_once(kind: Any) -> None:
-    assert acknowledged(READER, kind).split("\n", 1) == ["0", "1 {'option': 'value'}\n"]
+def test_a_reader_that_comes_to_a_worker_has_all_sent_at_once_on_both_sides(kind: Any) -> None:
+    assert acknowledged(READER, kind).split("\n", 1) == ["0", "1 1 {'option': 'value'}\n"]
 
 
 REUSED = """
@@ -158,4 +159,4 @@ def test_no_error_while_a_reader_is_unpickled_fails_its_task(
 @needs_quick_ack
 def test_one_environment_variable_leaves_a_worker_s_connection_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONNECTORS_NO_FAST_PATH", "1")
-    assert acknowledged(READER).split("\n", 1) == ["0", "0 {'option': 'value'}\n"]
+    assert acknowledged(READER).split("\n", 1) == ["0", "0 0 {'option': 'value'}\n"]

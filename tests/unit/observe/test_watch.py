@@ -536,6 +536,7 @@ def test_a_query_that_waits_for_data_has_no_rate_and_no_lag_that_grows(tmp_path:
     assert metrics["connectors_rows_per_second", ""] == 0
     assert (metrics["connectors_rows_total", ""], metrics["connectors_batches_total", ""]) == (13, 1)
     assert metrics["connectors_spool_bytes", ""] == 100
+    assert metrics["connectors_spool_oldest_unread_seconds", ""] == 0, "its last batch waits for the next one"
     batch, waits = lines[0], lines[1]
     assert metrics["connectors_batch_timestamp_seconds", ""] == batch["time_ms"] / 1000
     assert metrics["connectors_reported_timestamp_seconds", ""] == waits["time_ms"] / 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from connectors import options
 from connectors.core.errors import OptionError
 from connectors.pubsub.options.source import parse_read_options
+from connectors.testing.servers.node_packages import node_packages
 
 ROOT = Path(__file__).parents[4]
 _PROGRAM = """\
@@ -53,6 +55,24 @@ def test_a_type_checker_accepts_right_options_and_finds_a_wrong_name_type_and_ch
     errors = [line.partition(": error: ")[2] for line in done.stdout.splitlines() if ": error: " in line]
     assert len(errors) == len(_WRONG), done.stdout
     assert all(error.startswith(text) for error, text in zip(errors, _WRONG.values(), strict=True)), done.stdout
+
+
+def test_the_checker_of_editors_accepts_and_finds_the_same(tmp_path: Path) -> None:
+    """Pyright is a program of node's: npm installs it, so this test is where npm is."""
+    pyright = node_packages("pyright", ROOT / "tests/support/npm")
+    if pyright.reason:
+        pytest.skip(pyright.reason)
+    (tmp_path / "job.py").write_text(_PROGRAM + "".join(_WRONG))
+    # Only what is installed beside the job is looked at, as in an editor; strict, since Any would accept everything.
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": ["job.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    program = str(pyright.modules / "pyright" / "index.js")
+    command = [pyright.node, program, "--outputjson", "--pythonpath", sys.executable, "--project", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout)
+    found = [(each["range"]["start"]["line"], each["rule"]) for each in report["generalDiagnostics"]]
+    first = _PROGRAM.count("\n")
+    assert found == [(first, "reportCallIssue"), (first + 1, "reportArgumentType"), (first + 2, "reportArgumentType")]
 
 
 def test_the_stub_fits_the_module() -> None:

@@ -28,6 +28,17 @@ def test_other_alerts_of_a_connection_are_of_no_certificate(alert: int) -> None:
     assert isinstance(problem, ServiceUnavailableError)
 
 
+def test_a_listener_without_sasl_is_told_from_a_refused_password() -> None:
+    text = (
+        "sasl_plaintext://b:1/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid in current "
+    )
+    text += "SASL state: broker's supported mechanisms: {} (after 2ms in state AUTH_HANDSHAKE)"
+    for offered, advice in (("", "This listener takes no SASL"), ("SCRAM-SHA-256", "Correct kafka.sasl.")):
+        problem = named_error("_AUTHENTICATION", text.format(offered), "kafka.bootstrap.servers", retriable=False)
+        assert problem.code == "KAFKA_LOG_IN"
+        assert problem.action.startswith(advice)
+
+
 @pytest.mark.parametrize(
     ("answer", "passes"),
     [

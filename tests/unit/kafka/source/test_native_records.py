@@ -20,6 +20,7 @@ from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client import librdkafka
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import destroys_lists
+from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns
@@ -220,6 +221,25 @@ def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
     assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20))] == [*range(10, 20)]
     assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7))] == [5, 6]
     assert [reader] == CONSUMERS._idle
+
+
+@pytest.mark.usefixtures("native")
+def test_a_range_up_to_the_end_asks_for_its_ends_once_and_its_consumer_stops_fetching(
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mock.create_topic("many", 4)
+    CONSUMERS.close()
+    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 600.0)
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(4):
+        producer.produce("many", b"v", partition=number)
+    producer.flush(10)
+    mock.count_requests()
+    for number in range(4):
+        assert len(rows(mock, OffsetRange("many", number, EARLIEST, LATEST))) == 1
+    assert mock.requests("ListOffsets") == 2 * 4
+    (reader,) = CONSUMERS._idle
+    assert reader.partition is None
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafka) -> None:

@@ -173,10 +173,12 @@ def test_what_is_not_utf_8_in_the_key_of_a_header_is_replaced(mock: MockKafka) -
 
 @pytest.mark.usefixtures("plain_path")
 def test_the_plain_way_names_a_record_with_such_a_key(mock: MockKafka) -> None:
-    send(mock, [b"first"])
+    # The interpreter specializes a line after a few calls, and then no longer checks what the client returned.
+    good = 50
+    send(mock, [b"good"] * good)
     _send_header(mock, b"caf\xe9")
-    with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_HEADERS\].*offset 1 .*\(t-0\)"):
-        _rows_with_headers(mock, 2)
+    with pytest.raises(ConnectorError, match=rf"\[KAFKA_MALFORMED_HEADERS\].*offset {good} .*\(t-0\)"):
+        _rows_with_headers(mock, good + 1)
 
 
 class _Argument(ctypes.Structure):

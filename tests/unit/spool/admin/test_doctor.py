@@ -69,6 +69,7 @@ def test_a_used_spool_is_well_and_nothing_of_it_changes(spool: HandSpool) -> Non
 def test_a_volatile_disk_is_warned_of(tmp_path: Path) -> None:
     [kind] = [each for each in check_spool(tmp_path, "pubsub", SOURCES, 1, None) if each.check == "kind of disk"]
     assert (kind.outcome, kind.code) == (Outcome.WARNING, "SPOOL_VOLATILE")
+    assert "which may be emptied with the machine" in kind.found
 
 
 def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_checkpoint_that_fits_is_well(spool: HandSpool, tmp_path: Path) -> Non
     checkpoint = checkpoint_with(tmp_path / "checkpoint", filled(spool))
     findings = look(spool.root, checkpoint=checkpoint)
     assert bad(findings) == {}
-    assert "position 4 of 4" in findings["checkpoint"].found
+    assert "ends at 4 of 4 rows" in findings["checkpoint"].found
 
 
 def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp_path: Path) -> None:
