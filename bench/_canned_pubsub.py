@@ -50,6 +50,8 @@ class CannedPubSub:
         batch: messages in a response.
         attributes: attributes of a message.
         limit: messages in all; 0 means no end.
+        delay: seconds that each stream waits before each of its responses.
+        timed: no messages but those of `generate`.
         max_seconds: when it ends in any case.
     """
 
@@ -57,10 +59,19 @@ class CannedPubSub:
     topic = "projects/canned/topics/canned"
 
     def __init__(
-        self, *, size: int, batch: int = 1000, attributes: int = 0, limit: int = 0, max_seconds: float = 600
+        self,
+        *,
+        size: int,
+        batch: int = 1000,
+        attributes: int = 0,
+        limit: int = 0,
+        max_seconds: float = 600,
+        timed: bool = False,
+        delay: float = 0.0,
     ) -> None:
         flags = {"size": size, "batch": batch, "attributes": attributes, "limit": limit, "max-seconds": max_seconds}
-        command = [str(build()), *(f"-{name}={value}" for name, value in flags.items())]
+        flags |= {"delay": f"{delay}s"}
+        command = [str(build()), *(f"-{name}={value}" for name, value in flags.items()), *["-timed"] * timed]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._input = cast("IO[str]", self._process.stdin)
         self._output = cast("IO[str]", self._process.stdout)
@@ -69,11 +80,18 @@ class CannedPubSub:
             raise RuntimeError(f"the canned server ended with {self._process.wait()} before it listened")
 
     def stats(self) -> dict[str, Any]:
-        """Its counters since it began: sent, acked, ack_ids, nack_ids, cpu_seconds and more."""
-        self._input.write("stats\n")
+        """Its counters since it began: sent, acked, ack_ids, calls by method, cpu_seconds and more."""
+        return self._ask("stats")
+
+    def generate(self, rate: int, seconds: float) -> dict[str, Any]:
+        """Let so many messages a second come to be, and wait for that: messages, begin (ns), late_p99_ms and more."""
+        return self._ask(f"generate {rate} {seconds:g}")
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        self._input.write(f"{command}\n")
         self._input.flush()
-        counters: dict[str, Any] = json.loads(self._output.readline())
-        return counters
+        answer: dict[str, Any] = json.loads(self._output.readline())
+        return answer
 
     def close(self) -> None:
         """End it."""

@@ -1,13 +1,15 @@
 """What the benchmarks share: settings, interleaved runs, medians, ratios, and what the disk gives.
 
 A benchmark is `bench/NAME.py`, run by `./dev bench NAME`. It prints its settings, then for each case the median of each
-side, and last, for each case, a line `ratio NAME CASE: X`.
+side, and last, for each case, a line `ratio NAME CASE: X`. Where the variable `BENCH_RECORD` names a file, all of it
+goes there as JSON too: that is how `./dev bench --publish` collects it.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
@@ -16,8 +18,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 LEAST_ROUNDS = 5
+RECORD = "BENCH_RECORD"
 _PROBE_BYTES = 64 << 20
 _WRITE_BYTES = 4 << 20
 _WHOLE = 100
@@ -83,6 +87,7 @@ class Benchmark:
 
     name: str
     _ratios: list[str] = field(default_factory=list)
+    _record: dict[str, Any] = field(default_factory=dict)
 
     def settings(self, **more: object) -> None:
         """Print what the numbers depend on: versions, machine, load, and what the benchmark adds."""
@@ -94,6 +99,7 @@ class Benchmark:
         for key, value in more.items():
             print(f"{key.replace('_', ' ')}: {value}")
         print(flush=True)
+        self._keep("settings", {key: str(value) for key, value in more.items()})
 
     def compare(self, case: str, ours: Side, theirs: Side, unit: str, *, less_is_better: bool = False) -> float:
         """Print both sides of a case, and keep its ratio for the end.
@@ -102,9 +108,13 @@ class Benchmark:
             The median of `ours` divided by that of `theirs`; the other way round where less is better, so that more
             than 1 always means that ours is ahead.
         """
-        ratio = theirs.median / ours.median if less_is_better else ours.median / theirs.median
+        upper, lower = (theirs, ours) if less_is_better else (ours, theirs)
+        ratio = upper.median / lower.median
         self.show(case, ours, unit)
         self.show(case, theirs, unit)
+        paired = len(ours.values) == len(theirs.values)
+        rounds = [one / other for one, other in zip(upper.values, lower.values, strict=True)] if paired else []
+        self._add("ratios", {"case": case, "ratio": ratio, "rounds": rounds, "ours": ours.name, "theirs": theirs.name})
         self._ratios.append(f"ratio {self.name} {case}: {ratio:.2{'f' if ratio >= _PLAIN_RATIO else 'g'}}")
         return ratio
 
@@ -115,6 +125,30 @@ class Benchmark:
             f"{case:16} {side.name:44} {_number(side.median):>14} {unit}  (median of {len(side.values)}, {spread})",
             flush=True,
         )
+        self._add("sides", {"case": case, "side": side.name, "unit": unit, "values": list(side.values)})
+
+    def row(self, table: str, cells: Mapping[str, str | float]) -> None:
+        """Print a row of a table, as Markdown; the first one with the head of its table."""
+        rows = self._record.setdefault("tables", {}).setdefault(table, [])
+        if not rows:
+            print(f"\n{table}\n\n| {' | '.join(cells)} |\n|{'---|' * len(cells)}")
+        shown = (value if isinstance(value, str) else _number(value) for value in cells.values())
+        print(f"| {' | '.join(shown)} |", flush=True)
+        rows.append(dict(cells))
+        self._keep("tables", self._record["tables"])
+
+    def note(self, case: str, text: str) -> None:
+        """Print a line on a case that goes with its figures."""
+        print(f"{case}: {text}", flush=True)
+        self._add("notes", {"case": case, "note": text})
+
+    def _add(self, kind: str, found: Mapping[str, Any]) -> None:
+        self._keep(kind, [*self._record.get(kind, []), found])
+
+    def _keep(self, kind: str, found: Any) -> None:
+        self._record[kind] = found
+        if path := os.environ.get(RECORD):
+            Path(path).write_text(json.dumps(self._record), encoding="utf-8")
 
     def finish(self) -> None:
         """Print the ratios."""
@@ -124,7 +158,9 @@ class Benchmark:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= _WHOLE else f"{value:,.1f}"
+    if value >= _WHOLE or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def interleaved(sides: Mapping[str, Callable[[], float]], count: int) -> list[Side]:

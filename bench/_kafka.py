@@ -12,8 +12,8 @@ from typing import Any
 
 from _common import Benchmark, Side, interleaved
 from _program import Program
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.servers.maven import class_path
@@ -45,6 +45,12 @@ class Rig:
     def delete(self, name: str) -> None:
         """Delete a topic."""
         self._done(self.admin.delete_topics([name]))
+
+    def records(self, name: str) -> int:
+        """How many records a topic holds, by the offsets of its ends."""
+        parts = self.admin.list_topics(name, 30).topics[name].partitions
+        asked = {TopicPartition(name, number): OffsetSpec.latest() for number in parts}
+        return sum(each.result(30).offset for each in self.admin.list_offsets(asked).values())
 
     @staticmethod
     def _done(futures: Mapping[str, Any]) -> None:
@@ -88,34 +94,46 @@ class Costs:
 
 def compare(
     benchmark: Benchmark,
-    case: str,
+    cases: Mapping[str, str],
     sides: Mapping[str, Callable[[], float]],
     costs: Costs,
     rounds: int,
     warm_up: int = 1,
 ) -> None:
-    """Run both sides of a case in turn after a warm-up; compare their rows a second, and their processor time."""
+    """Run all sides in the same rounds after a warm-up; compare rows a second and processor time with Spark's own.
+
+    Args:
+        benchmark: takes the results.
+        cases: the name of the case that each side has beside `THEIRS`.
+        sides: a round of each, and of `THEIRS`.
+        costs: of these rounds.
+        rounds: how many.
+        warm_up: rounds before them.
+    """
     for warm in [*sides.values()] * warm_up:
         warm()
-    benchmark.compare(case, *interleaved(sides, rounds), "rows/s")
-    ours, theirs = (costs.side(name, rounds) for name in sides)
-    benchmark.compare(f"{case}-cpu", ours, theirs, "s of processor time for a million rows", less_is_better=True)
+    rates = {side.name: side for side in interleaved(sides, rounds)}
+    spent = {name: costs.side(name, rounds) for name in sides}
+    for name, case in cases.items():
+        benchmark.compare(case, rates[name], rates[THEIRS], "rows/s")
+        unit = "s of processor time for a million rows"
+        benchmark.compare(f"{case}-cpu", spent[name], spent[THEIRS], unit, less_is_better=True)
 
 
 @contextlib.contextmanager
-def rig() -> Iterator[Rig]:
-    """Start all; says why not, and ends, if they cannot be had."""
+def rig(*ceilings: str) -> Iterator[Rig]:
+    """Start all, also these ceilings; says why not, and ends, if they cannot be had."""
     for reason in (find_broker().reason, class_path("kafka-spark").reason):
         if reason:
             sys.exit(reason)
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(fast=True))
-        sides = {name: stack.enter_context(Program("_kafka_side.py", name)) for name in (OURS, THEIRS)}
+        sides = {name: stack.enter_context(Program("_kafka_side.py", name)) for name in (OURS, THEIRS, *ceilings)}
         for program in sides.values():
             next(program.reports())
         yield Rig(broker, sides, AdminClient({"bootstrap.servers": broker.endpoint}))
 
 
-def wanted(told: Namespace, case: str) -> bool:
-    """Whether a case was asked for."""
-    return not told.cases or case in told.cases
+def wanted(told: Namespace, *cases: str) -> bool:
+    """Whether one of these cases was asked for."""
+    return not told.cases or not {*cases}.isdisjoint(told.cases)

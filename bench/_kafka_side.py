@@ -1,9 +1,9 @@
 """One side of a Kafka benchmark: a process and a Spark session of its own, so that neither side disturbs the other.
 
-``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py``, ``kafka`` or ``ready_rows``. Each line of standard input is a
-command, one JSON object with ``do`` and what the function of that name takes; each is answered by one JSON object a
-line. When the input ends, this process and all of its group are killed: no query is ever stopped, which Spark's own
-takes long over.
+``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py``, ``kafka``, ``ready_rows`` or ``due_rows``. Each line of
+standard input is a command, one JSON object with ``do`` and what the function of that name takes; each is answered by
+one JSON object a line. When the input ends, this process and all of its group are killed: no query is ever stopped,
+which Spark's own takes long over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _ready_rows import ReadyRows
+from _ready_rows import DueRows, ReadyRows, stamps
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -63,15 +63,19 @@ class Reading:
         frame = self._spark.readStream.format(self._name).options(**options).load()
         with tempfile.TemporaryDirectory() as folder:
             writer = _into(frame, sink, f"{folder}/table").trigger(availableNow=True)
+            begin = time.perf_counter()
             query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
             query.awaitTermination()
+            ended = time.perf_counter()
             batches = [each for each in query.recentProgress if each["numInputRows"]]
         counted = batches[1:]
         return {
+            # All but the batches after the first one: what it takes until a stream has had its first batch.
+            "start": ended - begin - sum(each["durationMs"]["triggerExecution"] for each in counted) / 1e3,
             "rows": sum(each["numInputRows"] for each in batches),
             "counted": sum(each["numInputRows"] for each in counted),
             "seconds": sum(each["durationMs"]["triggerExecution"] for each in counted) / 1e3,
-            "steps": _steps(counted),
+            "steps": steps_of(counted),
         }
 
 
@@ -124,7 +128,7 @@ class Waiting:
     def _sink(self, rows: DataFrame, _batch: int) -> None:
         values = rows.select("value").toArrow().column("value")
         now = time.time_ns()
-        self._found.append((now, np.array([int(value.as_py()) for value in values], np.int64)))
+        self._found.append((now, stamps(values)))
         self._running.wait()
 
     def _last_batch(self) -> int:
@@ -162,19 +166,21 @@ class Waiting:
             "rows": len(late),
             "p50": float(np.percentile(late, 50)),
             "p99": float(np.percentile(late, 99)),
-            "steps": _steps(progress),
+            "steps": steps_of(progress),
         }
 
 
-def _steps(batches: list[Any]) -> dict[str, float]:
+def steps_of(batches: list[Any]) -> dict[str, float]:
     """The median milliseconds of each step of some batches, as Spark reports them."""
     times = [each["durationMs"] for each in batches if each["numInputRows"]]
     return {step: statistics.median(each.get(step, 0) for each in times) for step in _STEPS} if times else {}
 
 
-def _session() -> SparkSession:
+def session(**settings: str) -> SparkSession:
+    """A session with all formats, Spark's own Kafka source and the ceilings among them."""
     spark = (
         SparkSession.builder.master("local[2]")
+        .config(map=settings)
         .config("spark.jars", ",".join(class_path("kafka-spark").jars))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
@@ -183,12 +189,13 @@ def _session() -> SparkSession:
     )
     register(spark)
     spark.dataSource.register(ReadyRows)
+    spark.dataSource.register(DueRows)
     return spark
 
 
 def main(name: str) -> None:
     """Serve commands until the input ends."""
-    spark = _session()
+    spark = session()
     reading, writing, waiting = (kind(spark, name) for kind in (Reading, Writing, Waiting))
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "count": reading.count,
@@ -199,6 +206,11 @@ def main(name: str) -> None:
         "start": waiting.start,
         "latency": waiting.latency,
     }
+    serve(commands)
+
+
+def serve(commands: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """Say that this process is there, and answer commands until the input ends."""
     _answer({})
     for line in sys.stdin:
         command = json.loads(line)
@@ -210,10 +222,15 @@ def _answer(found: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
+def end_with_group(run: Callable[[], None]) -> None:
+    """Run a side, and then kill this process and its group, whatever came of it."""
     try:
-        main(sys.argv[1])
+        run()
     except BaseException:  # noqa: BLE001 - with a running query nothing ends in an orderly way
         traceback.print_exc()
     finally:
         os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    end_with_group(lambda: main(sys.argv[1]))

@@ -21,6 +21,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _KINDS = (
     ("canned_pubsub", "server"),
     ("connectors.testing.pubsub", "server"),
+    ("connectors.testing.kafka", "server"),
+    ("kafka.Kafka", "server"),
+    ("connectors.testing.kinesis", "server"),
     ("emulator", "server"),
     ("connectors.spool.fetching.process", "fetchers"),
     ("source_runner", "source process"),
@@ -28,6 +31,7 @@ _KINDS = (
     ("pyspark/daemon", "workers"),
     ("_pubsub_latency.py", "publisher"),
     ("_pubsub_query.py", "query's Python"),
+    ("_kafka_side.py", "query's Python"),
     ("org.apache.spark", "JVM"),
 )
 """What a command line has in it, and what such a process is; the first that fits."""

@@ -77,7 +77,22 @@ class Program:
 
     def cpu_seconds(self) -> float:
         """The processor time of it and of all it has started, so far."""
-        return sum(map(_cpu_seconds, [self._process.pid, *descendants(self._process.pid)]))
+        return sum(map(cpu_seconds, [self._process.pid, *descendants(self._process.pid)]))
+
+    def memory_bytes(self) -> int:
+        """The memory of it and of all it has started; what several of them share counts once."""
+        return sum(map(memory_bytes, [self._process.pid, *descendants(self._process.pid)]))
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let it and all it has started stand still meanwhile, so that it takes nothing from what is measured."""
+        pids = [self._process.pid, *descendants(self._process.pid)]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                yield
 
     def close(self) -> None:
         """Kill its process group, and wait for what is left of it: workers and fetchers see it and end."""
@@ -123,9 +138,18 @@ def _started(pid: int) -> str:
     return "" if not fields or fields[0] == "Z" else fields[19]
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """The processor time of a process, and of the children that it has seen end."""
     return sum(map(int, _stat(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid: int) -> int:
+    """The memory of a process, of what it shares its share (proc(5), Pss); 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
 
 
 def _stat(pid: int) -> list[str]:

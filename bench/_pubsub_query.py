@@ -2,10 +2,10 @@
 
 It reads its plan as one line of JSON from standard input: ``options`` of the source, ``checkpoint``, ``sink`` and
 ``configuration`` of Spark. For each batch it prints one line of JSON: with the sink ``noop`` the batch's number, rows,
-and the times at which it began and ended (seconds, wall clock, as Spark reports them); with the sink ``latency`` its
-number, the time at which ``toArrow`` returned (ns, monotonic clock), and the time since each row was sent (us), and
-then, on a line of its own, how long its steps took (ms). The first eight bytes of a payload are the time at which it
-was sent.
+the times at which it began and ended (seconds, wall clock, as Spark reports them) and how long its steps took (ms);
+with the sink ``latency`` its number, the time at which ``toArrow`` returned (ns, monotonic clock), and the time since
+each row was sent (us), and then, on a line of its own, how long its steps took. The first eight bytes of a payload are
+the time at which it was sent.
 
 When its input ends, it and all of its process group are killed.
 """
@@ -48,7 +48,8 @@ def main(plan: Mapping[str, Any]) -> None:
     for progress in _progress(writer.format("noop").start(), _POLL_SECONDS):
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
         ended = began + progress["durationMs"]["triggerExecution"] / 1e3
-        show({"batch": progress["batchId"], "rows": progress["numInputRows"], "began": began, "ended": ended})
+        steps = {"durations": progress["durationMs"]}
+        show({"batch": progress["batchId"], "rows": progress["numInputRows"], "began": began, "ended": ended, **steps})
 
 
 def _show_latencies(batch: DataFrame, number: int) -> None:

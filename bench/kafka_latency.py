@@ -2,9 +2,13 @@
 
 A process of its own produces 1,000 records a second that hold the time; the sink is foreachBatch with toArrow, and a
 row counts when that returns. No trigger interval. Each side is one query in a process of its own, with its own Spark
-session; while the other one is measured, it waits inside of its sink. Every row of a round counts that was sent after
-the query had caught up. The ratio is Spark's own divided by ours, so more is better; 1/1.5 = 0.67 is asked for, for p50
-and p99. Beside it the processor time of each side for a second of its stream (`cpu`), and the steps of its batches.
+session; while another one is measured, it waits inside of its sink. Every row of a round counts that was sent after
+the query had caught up. The ratio is Spark's own divided by ours, so more is better. Beside it the processor time of
+each side for a second of its stream (`cpu`), and the steps of its batches.
+
+`ceiling`, in the same rounds: a Python source whose offsets and rows are there, at the same rate; nothing is asked of a
+broker. Its rows count from the time at which they were due. Asked for: a p50 within 15 ms of the ceiling's (the line
+`behind the ceiling`), and ratios of at least 0.9.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from typing import Any
 from _common import Benchmark, Side, parser
 from _kafka import JVM_VERSION, OURS, THEIRS, Rig, rig
 from _program import Program
+from _ready_rows import DUE, STAMP_BYTES
 
 RATE = 1000
+PARTITIONS = 2
 WARM_SECONDS = 15.0
 SETTLE_SECONDS = 3.0
 SECONDS = 6.0
@@ -37,7 +43,7 @@ def produce(endpoint: str, topic: str) -> None:
     while True:
         due = int((time.monotonic() - begin) * RATE)
         for _ in range(sent, due):
-            producer.produce(topic, b"%d" % time.time_ns(), partition=sent % 2)
+            producer.produce(topic, time.time_ns().to_bytes(STAMP_BYTES, "little"), partition=sent % PARTITIONS)
             sent += 1
         producer.poll(0)
         time.sleep(0.001)
@@ -45,8 +51,10 @@ def produce(endpoint: str, topic: str) -> None:
 
 def start(made: Rig, topic: str, folder: str) -> None:
     """Start the queries, one after the other, and warm each up."""
-    options = {"kafka.bootstrap.servers": made.broker.endpoint, "subscribe": topic, "startingOffsets": "latest"}
+    kafka = {"kafka.bootstrap.servers": made.broker.endpoint, "subscribe": topic, "startingOffsets": "latest"}
+    due = {"rate": str(RATE), "size": str(STAMP_BYTES), "partitions": str(PARTITIONS)}
     for name, program in made.sides.items():
+        options = due | {"begin": str(time.time_ns())} if name == DUE else kafka
         program.ask({"do": "start", "options": options, "checkpoint": f"{folder}/{name}"})
         program.ask({"do": "latency", "settle": SETTLE_SECONDS, "seconds": WARM_SECONDS})
 
@@ -66,20 +74,23 @@ def main() -> None:
     told = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_latency")
     benchmark.settings(peer=JVM_VERSION, rate=RATE, seconds_a_round=SECONDS, trigger="none", master="local[2]")
-    with rig() as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        topic = made.topic("latency", 2)
+    with rig(DUE) as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        topic = made.topic("latency", PARTITIONS)
         with subprocess.Popen([sys.executable, __file__, "--produce", made.broker.endpoint, topic]) as producer:
             try:
                 start(made, topic, folder)
-                rounds: dict[str, list[dict[str, Any]]] = {OURS: [], THEIRS: []}
+                rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in made.sides}
                 for number in range(told.rounds):
-                    for name in (OURS, THEIRS) if number % 2 else (THEIRS, OURS):
+                    for name in rounds if number % 2 else reversed(rounds):
                         rounds[name].append(measure(made.sides[name], name))
             finally:
                 producer.kill()
         for word, unit in UNITS.items():
-            ours, theirs = (Side(name, [each[word] for each in rounds[name]]) for name in (OURS, THEIRS))
-            benchmark.compare(word, ours, theirs, unit, less_is_better=True)
+            sides = {name: Side(name, [each[word] for each in found]) for name, found in rounds.items()}
+            benchmark.compare(word, sides[OURS], sides[THEIRS], unit, less_is_better=True)
+            benchmark.compare(f"ceiling-{word}", sides[DUE], sides[THEIRS], unit, less_is_better=True)
+            behind = zip(sides[OURS].values, sides[DUE].values, strict=True)
+            benchmark.show(word, Side("behind the ceiling", [ours - best for ours, best in behind]), unit)
     benchmark.finish()
 
 

@@ -14,7 +14,11 @@ Then it computes what N executors carry and where the ledger becomes the limit, 
 measures one more point: two fetchers on the executors of a cluster of Spark on this machine (`fetch_on_executors`), the
 batches of a query beside them; it is held against what the arithmetic says for these cores.
 
-    ./dev bench pubsub_scale [--cases fetch stages ledger cluster] [--seconds S] [--size BYTES] [--folder FOLDER]
+`delay` measures instead: the server waits 20 ms before each response, so that fetchers wait for it, as they would for
+a real service, and not for the few cores that all of them share. Counted is what one ledger admits of 1, 2 and 4
+fetchers; the ratio is to one of them, and near-linear is asked for. A picture of it is written.
+
+    ./dev bench pubsub_scale [--cases fetch stages ledger cluster delay] [--seconds S] [--size BYTES] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
+from _scaling import DELAY_SECONDS, PICTURES, draw, scaling
 
 from connectors.pubsub.datasource import spark_rows
 from connectors.pubsub.options.client import Transport
@@ -51,11 +56,13 @@ from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import plan, read_slices
 
-CASES = ("fetch", "stages", "ledger", "cluster")
+CASES = ("fetch", "stages", "ledger", "cluster", "delay")
 FETCHERS = (1, 2, 4)
 LEDGER = {100: 500, 1000: 500, 50_000: 100}
 """Messages a segment: how many segments."""
 LEDGER_AT_LEAST = 5e6
+DELAYED_MESSAGES = 50
+"""In a response that comes after 20 ms: 10,000 messages a second of the four streams of a fetcher."""
 CORES_AN_EXECUTOR = 4
 EXECUTORS = (1, 2, 4, 8, 16, 32, 64)
 SOURCE = CannedPubSub.subscription
@@ -63,6 +70,8 @@ SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
 PUBLISHED = 1_700_000_000_000_000
 MILLION = 1e6
 START_SECONDS = 60
+WARM_SECONDS = 1.0
+ADMIT_SECONDS = 0.05
 
 
 @dataclass
@@ -181,6 +190,36 @@ def admit(ledger: Ledger) -> tuple[float, float]:
     return time.perf_counter() - began, own_seconds() - used
 
 
+def delayed(count: int, size: int, seconds: float, parent: Path) -> float:
+    """Fetch with so many processes from a server that waits before each response; messages admitted a second."""
+    with (
+        temporary_folder(parent) as folder,
+        CannedPubSub(size=size, batch=DELAYED_MESSAGES, delay=DELAY_SECONDS) as server,
+    ):
+        store, spool = new_spool(folder / "spool")
+        ledger = open_ledger(store, spool)
+        compaction = Compaction(ledger, CompactionSettings())
+        group = FetcherGroup()
+        group.add(fetch_plan(server, folder / "spool", spool), count)
+        group.start()
+
+        def admit_for(until: Callable[[], bool]) -> None:
+            while not until():
+                ledger.admit()
+                compaction.step()
+                time.sleep(ADMIT_SECONDS)
+
+        try:
+            admit_for(lambda: len(ledger.state.fetchers) == count)
+            settled = time.monotonic() + WARM_SECONDS
+            admit_for(lambda: time.monotonic() > settled)
+            rows, began = ledger.state.head, time.monotonic()
+            admit_for(lambda: time.monotonic() > began + seconds)
+            return (ledger.state.head - rows) / (time.monotonic() - began)
+        finally:
+            group.stop()
+
+
 def stages(root: Path, costs: Costs) -> None:
     """Admit, plan and read what was fetched."""
     store, spool = new_spool(root)
@@ -266,6 +305,7 @@ def main() -> None:
     arguments.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the spools go")
     arguments.add_argument("--seconds", type=float, default=3.0, help="length of a window")
     arguments.add_argument("--size", type=int, default=1024, help="bytes of a payload")
+    arguments.add_argument("--picture", type=Path, default=PICTURES / "pubsub-scale.svg", help="of the case delay")
     told = arguments.parse_args()
     cases = told.cases or CASES
     bench = Benchmark("pubsub_scale")
@@ -301,6 +341,16 @@ def main() -> None:
 
         with temporary_folder(told.folder) as folder:
             on_cluster(folder, told.size, told.seconds, costs.seconds)
+    if "delay" in cases:
+        rates = scaling(
+            bench,
+            "fetchers",
+            lambda count: delayed(count, told.size, told.seconds, told.folder),
+            told.rounds,
+            "messages/s",
+        )
+        draw(told.picture, "Pub/Sub, by fetchers", rates, "messages/s")
+    bench.finish()
 
 
 if __name__ == "__main__":

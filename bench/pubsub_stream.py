@@ -3,15 +3,16 @@
 `rows`: a canned server in Go (bench/servers/canned_pubsub) that sends as fast as it can, 1 KB a message; Spark with
 local[2] and default options; segments are durable. Counted are the rows of whole batches, as Spark reports them, in
 windows after a warm-up. Beside it, without Spark: the acks of Google's high-level client, and those of one of our
-fetch processes alone (`rows-fetcher`). On two cores 150,000 rows/s are asked for. Where the disk gives less than twice
-what is needed, a run on tmpfs stands beside it (`rows-tmpfs`).
+fetch processes alone (`rows-fetcher`). `rows-file-manager`: the same query with the setting of Spark that
+docs/how-to/latency.md advises (`FILE_MANAGER`). On two cores 150,000 rows/s are asked for. Where the disk gives less
+than twice what is needed, a run on tmpfs stands beside it (`rows-tmpfs`).
 
 `latency`: our own server (connectors.testing), 1,000 messages of 1 KB a second, no trigger interval, the sink
 foreachBatch with toArrow. The latency of a row is the time from just before its publish request to the return of
 toArrow, by one clock. Beside it Google's high-level client, which writes nothing and has no batches: the floor of
-server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with the setting of Spark
-that docs/how-to/latency.md advises (`FILE_MANAGER`), `latency-tuned` with a shorter `maxFetchPeriod` too
-(`FETCH_PERIOD`). `latency-emulator`: on the official emulator, which adds delays.
+server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with that setting of Spark,
+`latency-tuned` with a shorter `maxFetchPeriod` too (`FETCH_PERIOD`). `latency-emulator`: on the official emulator,
+which adds delays.
 
 Latency ratios are the client's p50 divided by ours; as everywhere, more is better. Beside the figures by the clock
 stands the processor time of each kind of process, which says more on a machine that has other work too.
@@ -90,21 +91,24 @@ def query(sink: str, subscription: str, endpoint: str, folder: Path, told: Names
 # Rows per second.
 
 
-def rows_per_second(folder: Path, told: Namespace) -> list[float]:
+def rows_per_second(case: str, folder: Path, told: Namespace) -> list[float]:
     """What a noop sink gets from a saturating server, window by window."""
     with (
         CannedPubSub(size=SIZE) as server,
         query("noop", server.subscription, server.address, folder, told) as program,
     ):
         meter = ProcessorMeter()
-        found = row_windows(program.reports(), Times(told.rounds, told.seconds, told.warm_up), meter)
+        found = row_windows(case, program.reports(), Times(told.rounds, told.seconds, told.warm_up), meter)
         counters = server.stats()
-    print(f"rows: the server has sent {counters['sent']:,}, {counters['acked']:,} are acked, load {load()}", flush=True)
+    sent, acked = counters["sent"], counters["acked"]
+    print(f"{case}: the server has sent {sent:,}, {acked:,} are acked, load {load()}", flush=True)
     return found
 
 
-def row_windows(batches: Iterator[Mapping[str, Any]], times: Times, meter: ProcessorMeter) -> list[float]:
+def row_windows(case: str, batches: Iterator[Mapping[str, Any]], times: Times, meter: ProcessorMeter) -> list[float]:
     """Rows per second in windows of whole batches: from the end of one batch to the end of another."""
+    durations: Counter[str] = Counter()
+    count = 0
     warm_at = next(batches)["ended"] + times.warm_up
     found: list[float] = []
     begin, rows, all_rows = 0.0, 0, 0
@@ -112,6 +116,8 @@ def row_windows(batches: Iterator[Mapping[str, Any]], times: Times, meter: Proce
         if begin:
             rows += batch["rows"]
             all_rows += batch["rows"]
+            durations.update(batch["durations"])
+            count += 1
             if batch["ended"] - begin >= times.seconds:
                 found.append(rows / (batch["ended"] - begin))
                 begin, rows = batch["ended"], 0
@@ -120,8 +126,15 @@ def row_windows(batches: Iterator[Mapping[str, Any]], times: Times, meter: Proce
             meter.begin()
         if len(found) == times.windows:
             break
-    print(f"rows: processor time a row {shares(meter.seconds(), each=all_rows / 1e6, unit='us')}")
+    print(f"{case}: processor time a row {shares(meter.seconds(), each=all_rows / 1e6, unit='us')}")
+    print(f"{case}: a batch of {all_rows / count:,.0f} rows, ms: {steps_of(durations, count)}", flush=True)
     return found
+
+
+def steps_of(durations: Mapping[str, float], batches: int) -> str:
+    """What the steps of a batch took on average, in ms, the longest first."""
+    longest = sorted(durations.items(), key=lambda item: -item[1])
+    return ", ".join(f"{step} {total / batches:.0f}" for step, total in longest)
 
 
 def measure_rows(bench: Benchmark, told: Namespace, disk: Side) -> None:
@@ -133,13 +146,15 @@ def measure_rows(bench: Benchmark, told: Namespace, disk: Side) -> None:
         },
         told.rounds,
     )
-    found = Side("ours, rows of the sink", rows_per_second(told.folder, told))
+    found = Side("ours, rows of the sink", rows_per_second("rows", told.folder, told))
     bench.compare("rows", found, client, "rows/s")
     bench.compare("rows-fetcher", found, fetcher, "rows/s")
+    tuned = Side("ours, rows of the sink", rows_per_second("rows-file-manager", told.folder, with_file_manager(told)))
+    bench.compare("rows-file-manager", tuned, client, "rows/s")
     memory = memory_folder()
     if memory is not None and disk.median < ENOUGH * max(found.median, ASKED_ROWS) * SIZE / 1e6:
         print(f"rows: the disk gives less than {ENOUGH:g} times what is needed; tmpfs stands beside it")
-        found = Side("ours, rows of the sink, tmpfs", rows_per_second(memory, told))
+        found = Side("ours, rows of the sink, tmpfs", rows_per_second("rows-tmpfs", memory, told))
         bench.compare("rows-tmpfs", found, client, "rows/s")
     print(f"rows: asked for at least {ASKED_ROWS:,} rows/s on two cores, found {found.median:,.0f}\n", flush=True)
 
@@ -199,8 +214,7 @@ def measure_latency(bench: Benchmark, told: Namespace, case: str, endpoint: str)
         query("latency", subscription, endpoint, told.folder, told) as program,
     ):
         mine = latency_windows(program.reports(), times)
-    steps = ", ".join(f"{step} {mean:.0f}" for step, mean in sorted(mine.durations.items(), key=lambda item: -item[1]))
-    print(f"{case}: load {load()}; {mine.processor}\n{case}: a batch, ms: {steps}", flush=True)
+    print(f"{case}: load {load()}; {mine.processor}\n{case}: a batch, ms: {steps_of(mine.durations, 1)}", flush=True)
     with (
         published(endpoint, "client") as subscription,
         Program("_pubsub_latency.py", "subscribe", endpoint, subscription) as program,
@@ -229,6 +243,11 @@ def setting(text: str) -> tuple[str, str]:
     """A setting of Spark as given on the command line."""
     key, _, value = text.partition("=")
     return key, value
+
+
+def with_file_manager(told: Namespace) -> Namespace:
+    """The same arguments with the setting of Spark that makes its log writes cheap."""
+    return Namespace(**{**vars(told), "conf": [*told.conf, FILE_MANAGER]})
 
 
 def load() -> str:
@@ -273,12 +292,12 @@ def main() -> None:
         print(f"latency: asked for a p50 below {ASKED_P50} ms\n", flush=True)
     if "latency-file-manager" in wanted:
         with start_server_process() as server:
-            tuned = Namespace(**{**vars(told), "conf": [*told.conf, FILE_MANAGER]})
-            measure_latency(bench, tuned, "latency-file-manager", server.endpoint)
+            measure_latency(bench, with_file_manager(told), "latency-file-manager", server.endpoint)
     if "latency-tuned" in wanted:
         with start_server_process() as server:
-            changed = {"conf": [*told.conf, FILE_MANAGER], "options": {"maxFetchPeriod": FETCH_PERIOD}}
-            measure_latency(bench, Namespace(**{**vars(told), **changed}), "latency-tuned", server.endpoint)
+            tuned = with_file_manager(told)
+            tuned.options = {"maxFetchPeriod": FETCH_PERIOD}
+            measure_latency(bench, tuned, "latency-tuned", server.endpoint)
     if "latency-emulator" in wanted:
         if reason := find_emulator().reason:
             print(f"latency-emulator: skipped: {reason}")

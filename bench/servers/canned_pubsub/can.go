@@ -15,6 +15,10 @@ const (
 	ackIDStream    = 8
 	ackIDNumber    = ackIDStream + idDigits
 	timestampBytes = 12
+
+	// A timed payload begins with the time at which it was due, and with the number of its delivery.
+	dueBytes   = 8
+	timedBytes = 2 * dueBytes
 )
 
 // can makes responses of messages that differ only in bytes of fixed places: all are equally long.
@@ -22,8 +26,10 @@ type can struct {
 	batch    int
 	stride   int
 	template []byte
-	// Where in a message its ack id, its message id and its publish time begin.
-	ackID, messageID, publishTime int
+	// Where in a message its ack id, its payload, its message id and its publish time begin.
+	ackID, payload, messageID, publishTime int
+	// When a delivery was due, in ns since 1970, if payloads begin with that.
+	due func(delivery uint64) int64
 }
 
 func newCan(size, batch, attributes int) *can {
@@ -31,6 +37,7 @@ func newCan(size, batch, attributes int) *can {
 	payload := make([]byte, size)
 	random.Read(payload)
 	message := appendBytes(nil, 1, payload)
+	payloadBegin := len(message) - size
 	for i := range attributes {
 		entry := appendBytes(nil, 1, []byte("attribute"+string(rune('a'+i%26))+string(rune('a'+i/26))))
 		entry = appendBytes(entry, 2, []byte("a value of 20 bytes."))
@@ -54,7 +61,7 @@ func newCan(size, batch, attributes int) *can {
 	outer := len(one) - len(received)
 	c := &can{
 		batch: batch, stride: len(one),
-		ackID: outer + ackID, messageID: outer + inner + messageID, publishTime: outer + inner + publishTime,
+		ackID: outer + ackID, payload: outer + inner + payloadBegin, messageID: outer + inner + messageID, publishTime: outer + inner + publishTime,
 	}
 	for range batch {
 		c.template = append(c.template, one...)
@@ -80,6 +87,10 @@ func (c *can) fill(buffer []byte, stream int, first uint64, count int) []byte {
 		putDigits(message[c.ackID+ackIDStream:c.ackID+ackIDNumber], delivery)
 		putDigits(message[c.messageID:c.messageID+idDigits], firstID+delivery)
 		copy(message[c.publishTime:], timestamp[:])
+		if c.due != nil {
+			binary.LittleEndian.PutUint64(message[c.payload:], uint64(c.due(delivery)))
+			binary.LittleEndian.PutUint64(message[c.payload+dueBytes:], delivery)
+		}
 	}
 	return buffer[:count*c.stride]
 }

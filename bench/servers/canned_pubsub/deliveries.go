@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -11,6 +13,9 @@ const (
 	unlimited = 1 << 40
 
 	chunkBits = 1 << 20
+
+	// How often timed messages come to be.
+	tick = 5 * time.Millisecond
 )
 
 // Fields that hold ack ids: acknowledge, and change the deadline.
@@ -40,32 +45,60 @@ type deliveries struct {
 	acked     [][]uint64
 	began     time.Time
 	counts    counts
+	timed     bool
+	made      uint64
+	runs      []timedRun
+}
+
+// timedRun is messages that come to be evenly, from the first one on.
+type timedRun struct {
+	first uint64
+	begin int64
+	rate  float64
+}
+
+// generated is what came of a command "generate".
+type generated struct {
+	Messages uint64  `json:"messages"`
+	Begin    int64   `json:"begin"`
+	LateP99  float64 `json:"late_p99_ms"`
+	LateMost float64 `json:"late_max_ms"`
+	ToSend   uint64  `json:"not_sent"`
 }
 
 type counts struct {
-	Sent           uint64  `json:"sent"`
-	Acked          uint64  `json:"acked"`
-	AckIDs         uint64  `json:"ack_ids"`
-	UnknownAckIDs  uint64  `json:"unknown_ack_ids"`
-	DeadlineAckIDs uint64  `json:"deadline_ack_ids"`
-	NackIDs        uint64  `json:"nack_ids"`
-	AckRequests    uint64  `json:"ack_requests"`
-	DeadlineCalls  uint64  `json:"deadline_requests"`
-	Responses      uint64  `json:"responses"`
-	Streams        uint64  `json:"streams"`
-	Published      uint64  `json:"published"`
-	PublishedBytes uint64  `json:"published_bytes"`
-	Publishes      uint64  `json:"publish_requests"`
-	Seconds        float64 `json:"seconds"`
-	CPUSeconds     float64 `json:"cpu_seconds"`
+	Sent           uint64            `json:"sent"`
+	Acked          uint64            `json:"acked"`
+	AckIDs         uint64            `json:"ack_ids"`
+	UnknownAckIDs  uint64            `json:"unknown_ack_ids"`
+	DeadlineAckIDs uint64            `json:"deadline_ack_ids"`
+	NackIDs        uint64            `json:"nack_ids"`
+	AckRequests    uint64            `json:"ack_requests"`
+	DeadlineCalls  uint64            `json:"deadline_requests"`
+	Responses      uint64            `json:"responses"`
+	Streams        uint64            `json:"streams"`
+	Published      uint64            `json:"published"`
+	PublishedBytes uint64            `json:"published_bytes"`
+	Publishes      uint64            `json:"publish_requests"`
+	Calls          map[string]uint64 `json:"calls"`
+	Seconds        float64           `json:"seconds"`
+	CPUSeconds     float64           `json:"cpu_seconds"`
 }
 
-func newDeliveries(limit uint64) *deliveries {
-	d := &deliveries{limit: limit, began: time.Now()}
+func newDeliveries(limit uint64, timed bool) *deliveries {
+	d := &deliveries{limit: limit, timed: timed, began: time.Now()}
+	d.counts.Calls = map[string]uint64{}
 	d.room = sync.NewCond(&d.mutex)
 	d.pulls = d.open(0, 0, 1)
 	d.counts.Streams = 0
 	return d
+}
+
+// called counts a call of a method, or a request on a stream.
+func (d *deliveries) called(what string) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.counts.Calls[what]++
 }
 
 // open begins a stream; limits that are not positive do not limit.
@@ -100,7 +133,10 @@ func (d *deliveries) take(r *receiver, most int) (first uint64, count int) {
 	enough := max(1, min(most, r.most/4))
 	for !r.closed {
 		count = min(most, r.most-r.outstanding)
-		if d.limit > 0 {
+		if d.timed {
+			enough = 1
+			count = int(min(uint64(max(count, 0)), d.made-d.next))
+		} else if d.limit > 0 {
 			left := d.limit - d.next
 			if left < uint64(enough) {
 				enough = max(1, int(left))
@@ -121,6 +157,46 @@ func (d *deliveries) take(r *receiver, most int) (first uint64, count int) {
 		d.room.Wait()
 	}
 	return 0, 0
+}
+
+// generate lets messages come to be at a steady rate, whatever the clients do, and returns how late it was itself.
+func (d *deliveries) generate(rate, seconds float64) generated {
+	total, begin := uint64(rate*seconds), time.Now()
+	d.mutex.Lock()
+	first := d.made
+	d.runs = append(d.runs, timedRun{first, begin.UnixNano(), rate})
+	d.mutex.Unlock()
+	var late []time.Duration
+	for made := uint64(0); made < total; {
+		due := begin.Add(time.Duration(len(late)+1) * tick)
+		time.Sleep(time.Until(due))
+		late = append(late, time.Since(due))
+		made = min(total, uint64(time.Since(begin).Seconds()*rate))
+		d.mutex.Lock()
+		d.made = first + made
+		d.mutex.Unlock()
+		d.room.Broadcast()
+	}
+	slices.Sort(late)
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return generated{
+		total, begin.UnixNano(), milliseconds(late[len(late)*99/100]), milliseconds(late[len(late)-1]), d.made - d.next,
+	}
+}
+
+func milliseconds(each time.Duration) float64 { return float64(each) / float64(time.Millisecond) }
+
+// due returns when a delivery came to be, in ns since 1970.
+func (d *deliveries) due(delivery uint64) int64 {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for i := len(d.runs) - 1; i >= 0; i-- {
+		if run := d.runs[i]; run.first <= delivery {
+			return run.begin + int64(float64(delivery-run.first)*1e9/run.rate)
+		}
+	}
+	return 0
 }
 
 func (d *deliveries) acknowledge(request []byte, field int) {
@@ -221,6 +297,7 @@ func (d *deliveries) stats() counts {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	now := d.counts
+	now.Calls = maps.Clone(now.Calls)
 	now.Seconds = time.Since(d.began).Seconds()
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {

@@ -8,8 +8,12 @@
 //
 // It is no emulator: nothing is redelivered, deadlines never pass, and what a closed stream did not ack is gone.
 //
+// With -timed there are no messages but those of a command "generate RATE SECONDS": so many a second come to be evenly,
+// whether clients take them or not. The payload of such a message begins with the time at which it was due (ns since
+// 1970) and its number, each in 8 bytes, little-endian.
+//
 // It prints "listening on 127.0.0.1:PORT", then reads lines from standard input: each line "stats" is answered by one
-// line of JSON. It ends, with a last such line, when standard input is closed, at SIGTERM, or after -max-seconds.
+// line of JSON, and so is "generate" when all its messages are there. It ends, with a last such line, when standard input is closed, at SIGTERM, or after -max-seconds.
 package main
 
 import (
@@ -55,6 +59,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, value any) error {
 var _ encoding.CodecV2 = rawCodec{}
 
 type server struct {
+	delay      time.Duration
 	can        *can
 	deliveries *deliveries
 }
@@ -62,6 +67,7 @@ type server struct {
 func (s *server) handle(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	method = method[strings.LastIndexByte(method, '/')+1:]
+	s.deliveries.called(method)
 	if method == "StreamingPull" {
 		return s.streamingPull(stream)
 	}
@@ -153,6 +159,7 @@ func (s *server) streamingPull(stream grpc.ServerStream) error {
 			if stream.RecvMsg(&request) != nil {
 				return
 			}
+			s.deliveries.called("request on a stream")
 			s.deliveries.acknowledge(request, ackIDsOfStreamingPull)
 		}
 	}()
@@ -165,6 +172,9 @@ func (s *server) streamingPull(stream grpc.ServerStream) error {
 		first, count := s.deliveries.take(receiver, s.can.batch)
 		if count == 0 {
 			return nil
+		}
+		if s.delay > 0 {
+			time.Sleep(s.delay)
 		}
 		if err := stream.SendMsg(free.response(receiver.index, first, count)); err != nil {
 			return err
@@ -223,18 +233,26 @@ func run() error {
 	size := flag.Int("size", 100, "bytes of a payload")
 	batch := flag.Int("batch", 1000, "messages in a response")
 	attributes := flag.Int("attributes", 0, "attributes of a message")
+	delay := flag.Duration("delay", 0, "time that each stream waits before each of its responses")
+	timed := flag.Bool("timed", false, "no messages but those of the command generate")
 	limit := flag.Uint64("limit", 0, "messages in all; 0 means no end")
 	maxSeconds := flag.Float64("max-seconds", 600, "end after so many seconds")
 	flag.Parse()
 	if *size < 0 || *batch < 1 || *attributes < 0 {
 		return fmt.Errorf("-size, -batch or -attributes is out of range")
 	}
+	if *timed && *size < timedBytes {
+		return fmt.Errorf("with -timed a payload has at least %d bytes", timedBytes)
+	}
 
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", *port))
 	if err != nil {
 		return err
 	}
-	s := &server{can: newCan(*size, *batch, *attributes), deliveries: newDeliveries(*limit)}
+	s := &server{can: newCan(*size, *batch, *attributes), deliveries: newDeliveries(*limit, *timed), delay: *delay}
+	if *timed {
+		s.can.due = s.deliveries.due
+	}
 	grpcServer := grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.UnknownServiceHandler(s.handle),
@@ -243,16 +261,16 @@ func run() error {
 	)
 
 	var printing sync.Mutex
-	printStats := func() {
+	show := func(what any) {
 		printing.Lock()
 		defer printing.Unlock()
-		line, _ := json.Marshal(s.deliveries.stats())
+		line, _ := json.Marshal(what)
 		fmt.Println(string(line))
 	}
 	ended := make(chan os.Signal, 2)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
-		answer(os.Stdin, printStats)
+		answer(os.Stdin, s.deliveries, show)
 		ended <- syscall.SIGTERM
 	}()
 	time.AfterFunc(time.Duration(*maxSeconds*float64(time.Second)), func() { ended <- syscall.SIGTERM })
@@ -263,15 +281,18 @@ func run() error {
 
 	fmt.Printf("listening on %s\n", listener.Addr())
 	err = grpcServer.Serve(listener)
-	printStats()
+	show(s.deliveries.stats())
 	return err
 }
 
-func answer(input io.Reader, printStats func()) {
+func answer(input io.Reader, deliveries *deliveries, show func(any)) {
 	lines := bufio.NewScanner(input)
 	for lines.Scan() {
+		var rate, seconds float64
 		if lines.Text() == "stats" {
-			printStats()
+			show(deliveries.stats())
+		} else if _, err := fmt.Sscanf(lines.Text(), "generate %g %g", &rate, &seconds); err == nil {
+			show(deliveries.generate(rate, seconds))
 		}
 	}
 }
