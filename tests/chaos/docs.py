@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.chaos.support.record import ROOT, versions
+from tests.chaos.support.record import ROOT, head_commit, versions
 from tests.support.documents import blocks, run
 
 _KEPT = ("PATH", "LANG", "JAVA_HOME", "TMPDIR")
@@ -78,9 +78,11 @@ class Newcomer:
         run(page, self.desk, self.environment, install=True, where=self.clone)
 
     def notebook(self) -> None:
-        """The notebook, in Jupyter, in the environment that the tutorial has made."""
+        """The notebooks, in Jupyter, in the environment that the tutorial has made."""
         self.shell(". ~/streams/bin/activate; pip install --quiet nbclient ipykernel", self.clone)
         self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/first_stream.ipynb", self.clone)
+        self.shell(". ~/streams/bin/activate; pip install --quiet '.[all]'", self.clone)
+        self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/tour.ipynb", self.clone)
 
     def site(self) -> None:
         """The site, and reference pages that are as the code declares."""
@@ -114,10 +116,9 @@ def main() -> int:
             seconds = round(time.monotonic() - began)
             parts.append({"part": name, "ok": not problem, "problem": problem, "seconds": seconds})
             print(f"{name}: {'failed' if problem else 'well'} ({seconds} s)", flush=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     record = {
         "what": "docs",
-        "commit": commit.stdout.strip(),
+        "commit": head_commit(),
         "versions": versions(["pyspark", "pyarrow"]),
         "ended": dt.datetime.now(dt.UTC).date().isoformat(),
         "whole": told.whole,

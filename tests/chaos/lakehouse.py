@@ -66,6 +66,8 @@ def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> 
             for name in SOURCES:
                 if time.monotonic() > end:
                     return
+                if told.source and name not in told.source:
+                    continue
                 trial = f"{name}-{way}-{number:02d}"
                 run = partial(rigs.run, name=name, way=way, seed=record.trial_seed(trial))
                 yield Trial(trial, f"{name}_{way}", run)
@@ -78,6 +80,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=10, help="of each of them (default: 10)")
     parser.add_argument("--records", type=int, default=10_000, help="records of each of them (default: 10000)")
     parser.add_argument("--way", choices=ways(), action="append", help="only this way; may be repeated")
+    parser.add_argument("--source", choices=SOURCES, action="append", help="only this source; may be repeated")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no trial after so many minutes")
     add_record_arguments(parser, "lakehouse" if len(ways()) == 1 else "lakehouse_jar")
     return parser.parse_args(arguments)

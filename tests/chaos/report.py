@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.support.record import ROOT, upper_bound
+from tests.chaos.support.report_sections import SECTIONS, table
 
 FOLDER = ROOT / "docs" / "faults"
 REPORT = FOLDER / "report.md"
@@ -52,7 +53,7 @@ CLUSTER = {
     "executor": "cluster: executor killed",
     "machine": "cluster: machine lost, another joins",
     "driver": "cluster: driver killed",
-    "allocation": "cluster: executors released and asked for again",
+    "allocation": "cluster: executor released by dynamic allocation",
     "decommission": "cluster: executor decommissioned",
 }
 NAMED = {"network": NETWORK, "cluster": CLUSTER}
@@ -192,45 +193,51 @@ def page(report: Report) -> str:
             "`./dev chaos report` makes this page from them. A cell says how many such faults there were, and in how "
             "many trials a message was lost or doubled, a row was out of order, a replay differed, or a query ended "
             "without a named error; for kills at random moments also the rate of failure that so many exclude with "
-            "95 % confidence, 1 - 0.05^(1/n), about 3/n, if they are independent."
+            "95 % confidence, 1 - 0.05^(1/n), about 3/n, if they are independent. A trial that failed and ran again "
+            "after a fix stays in its record, and the table of records counts it."
         ),
-        "",
-        f"| fault | {' | '.join(CONNECTORS.values())} |",
-        f"|---|{'---|' * len(CONNECTORS)}",
     ]
     order = [*VICTIMS.values(), AT_A_STEP, *NETWORK.values(), *CLUSTER.values()]
     order += sorted(set(report.cells) - set(order))
+    rows = []
     for fault in order:
         random = fault in VICTIMS.values()
         texts = (HAS_NONE.get((fault, key)) or report.cells[fault][key].text(random=random) for key in CONNECTORS)
-        lines.append(f"| {fault} | {' | '.join(texts)} |")
-    lines += ["", "## The records", "", "| run | trials | failed | messages | lost | doubled | replays | of | code |"]
-    lines += ["|---|---|---|---|---|---|---|---|---|"]
-    lines += [_record_line(name, record) for name, record in report.records.items()]
-    lines += ["", "## Faults that are made in every test run", "", "| fault | tests |", "|---|---|"]
-    lines += [f"| {fault} | `{path}` |" for fault, path in BY_TESTS]
+        rows.append((fault, *texts))
+    lines += table(("fault", *CONNECTORS.values()), rows)
+    titles = ("run", "trials", "failed", "messages", "lost", "doubled", "replays", "of", "code")
+    lines += ["", "## The records", *table(titles, (_record_cells(*each) for each in report.records.items()))]
+    for name, record in report.records.items():
+        lines += ["", *SECTIONS[name](record)] if name in SECTIONS else []
+    by_tests = table(("fault", "tests"), ((fault, f"`{path}`") for fault, path in BY_TESTS))
+    lines += ["", "## Faults that are made in every test run", *by_tests]
     lines += ["", "## What was not run", ""]
     lines += [f"- {what}" for what in NOT_RUN]
     lines += ["", "[What was tested](../explanation/tested.md) says against which servers.", ""]
     return "\n".join(lines)
 
 
-def _record_line(name: str, record: Mapping[str, Any]) -> str:
+def _record_cells(name: str, record: Mapping[str, Any]) -> tuple[object, ...]:
     sums = _sums(record)
     failed = sum(not trial["ok"] for trial in record["trials"])
+    before = len(record.get("before", ()))
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
-    cells = (
-        f"[`./dev chaos {name}`]({name}.json)",
+    return (
+        f"[`./dev chaos {record['what']}`]({name}.json)",
         len(record["trials"]),
-        failed,
+        f"{failed}; {before} before a fix" if before else failed,
         f"{sums['messages']:,}",
         f"{sums['lost']:,}",
         f"{sums['doubled']:,}",
         f"{sums['replays_compared']:,}, {sums['replays_differing']:,} differ",
         f"{record['ended']}, {versions}",
-        f"`{record['commit'][:7]}`",
+        f"`{record['commit'][:7]}`" + (f" to `{last[:7]}`" if (last := _last_commit(record)) else ""),
     )
-    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _last_commit(record: Mapping[str, Any]) -> str | None:
+    """Return the commit of the newest trial, if it is another one than that of the first."""
+    return next((trial["commit"] for trial in reversed(record["trials"]) if "commit" in trial), None)
 
 
 def picture(report: Report) -> str:

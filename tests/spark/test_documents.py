@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import base64
 import contextlib
 import importlib.util
 import json
@@ -17,16 +19,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.formats import missing_source
+from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
+from connectors.testing.schema_registry import SchemaRegistryServer
 from connectors.testing.servers.java import free_port
 from tests.support.documents import blocks, environment, run
+from tests.support.protobuf_rig import compiled
 from tools.protos import build
 from tools.side_environment import side_environment
 
@@ -84,6 +91,8 @@ def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> I
             .config("spark.driver.extraJavaOptions", QUICK_JAVA)
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.log.level", "OFF")
+            # The JVM of an earlier module lives on, and does not know the variable.
+            .config("spark.executorEnv.PUBSUB_EMULATOR_HOST", emulator.endpoint)
             .getOrCreate()
         )
         yield session
@@ -143,6 +152,32 @@ def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(spark: Spar
     assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "orders")).collect()) == list(range(20))
 
 
+def test_the_kinesis_blocks_of_the_how_tos_read_the_copies_of_a_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    pages = [
+        (ROOT / "docs/how-to" / name).read_text(encoding="utf-8")
+        for name in ("kinesis-server.md", "write-exactly-once.md")
+    ]
+    code = [one.text for page in pages for one in blocks(page)]
+    (fill,) = [text for text in code if "KinesisControl(" in text]
+    (read,) = [text for text in code if "endpointUrl" in text]
+    (drop,) = [text for text in code if "dropDuplicatesWithinWatermark" in text]
+    register(spark)
+    names: dict[str, Any] = {"spark": spark}
+    with start_server_process() as server:
+        exec(compile(fill.replace("127.0.0.1:4567", server.endpoint), "kinesis-server.md", "exec"), names)
+        server.put("orders", [("customer-1", b'{"id": "%d", "cents": 5}' % (number // 2)) for number in range(20)])
+        names["copies"] = eval(
+            compile(read.replace("http://127.0.0.1:4567", server.url), "kinesis-server.md", "eval"), names
+        )
+        exec(compile(drop, "write-exactly-once.md", "exec"), names)
+        sink = (
+            names["orders"].where("id IS NOT NULL").writeStream.format("parquet").option("path", f"{tmp_path}/orders")
+        )
+        query = sink.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert sorted(row.id for row in spark.read.parquet(f"{tmp_path}/orders").collect()) == [str(n) for n in range(10)]
+
+
 def test_the_example_of_parquet_writes_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     assert example("pubsub_to_parquet").main(spark, tmp_path) == list(range(100))
 
@@ -197,7 +232,10 @@ def test_a_compacted_delta_table_still_knows_the_last_batch(tmp_path: Path) -> N
 def test_the_page_on_the_lakehouse_shows_the_code_of_the_example() -> None:
     page = (ROOT / "docs/how-to/lakehouse.md").read_text(encoding="utf-8")
     (block,) = [one.text for one in blocks(page) if "def delta_writer" in one.text]
-    assert block.strip() in (ROOT / "examples/lakehouse.py").read_text(encoding="utf-8")
+    imports, function = block.strip().split("\n\n\n")
+    shown = (ROOT / "examples/lakehouse.py").read_text(encoding="utf-8")
+    assert function in shown
+    assert {*imports.split("\n")} - {*shown.split("\n")} == {"from pyspark.sql import DataFrame"}
 
 
 def test_the_example_of_kafka_and_kinesis_takes_the_paid_orders_over(spark: SparkSession, tmp_path: Path) -> None:
@@ -236,16 +274,40 @@ def test_every_example_is_run_by_a_test() -> None:
     assert {name for name in names if f'"{name}' not in text} == set()
 
 
+def run_cells(name: str) -> dict[str, Any]:
+    """Run a notebook from top to bottom, in a running event loop as Jupyter, which ./dev chaos docs runs itself."""
+    notebook = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+
+    async def run_all() -> None:
+        for number, cell in enumerate(notebook["cells"]):
+            if cell["cell_type"] == "code":
+                assert not cell["outputs"], f"cell {number} has outputs, which differ from run to run"
+                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+
+    asyncio.run(run_all())
+    return names
+
+
 @pytest.mark.usefixtures("spark")
 def test_the_cells_of_the_notebook_run_in_their_order() -> None:
-    """Jupyter itself runs it in ./dev chaos docs."""
-    notebook = json.loads((ROOT / "examples" / "first_stream.ipynb").read_text(encoding="utf-8"))
-    names: dict[str, Any] = {}
-    for number, cell in enumerate(notebook["cells"]):
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    names = run_cells("first_stream")
     assert names["orders"].select("messageId").distinct().count() == names["orders"].count() == 1000
     assert names["counts"].duplicates > 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_cells_of_the_tour_show_what_its_text_says(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_cells("tour")
+    assert (names["counts"].delivered, names["counts"].duplicates) == (2000, 1000)
+    assert list(names["lag"].values()) == [*range(900, -1, -100)]
+    assert [*names["plot"].data[0].y] == [*names["lag"].values()]
+    printed = capsys.readouterr().out
+    assert "records in Kafka: 1000 different orders: 1000\n" in printed
+    assert "rows of the restarted query: 40\n" in printed
+    assert re.findall(r"\|\s+(ann|bob|eve)\|\s+(\d+)\|", printed) == [("ann", "290"), ("bob", "250"), ("eve", "250")]
+    assert "[OPTION_UNKNOWN]" in printed
+    assert "Did you mean maxOffsetsPerTrigger?" in printed
 
 
 def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark: SparkSession, tmp_path: Path) -> None:
@@ -264,3 +326,53 @@ def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark
     assert [(row.messageId, row.order_id) for row in good.collect()] == [("1", "o1")]
     assert [(row.messageId, bytes(row.payload)) for row in bad.collect()] == [("2", b"\x0a\x7f")]
     assert bad.first().error
+
+
+def test_the_job_in_the_manifest_for_kubernetes_stores_the_messages(
+    spark: SparkSession, emulator: PubSubServer, tmp_path: Path
+) -> None:
+    """As it stands, but for its folders, its port, and that it ends when all is read."""
+    manifest = yaml.safe_load_all((ROOT / "docker/kubernetes/orders.yaml").read_text(encoding="utf-8"))
+    [job] = [each["data"]["orders.py"] for each in manifest if each["kind"] == "ConfigMap"]
+    changes = {
+        "/data/": f"{tmp_path}/",
+        '"subscriptionId", "orders"': '"subscriptionId", "pods"',
+        "port=9464": "port=0",
+        ".start()": ".trigger(availableNow=True).start()",
+    }
+    for before, after in changes.items():
+        assert before in job
+        job = job.replace(before, after)
+    emulator.create_subscription("projects/shop/subscriptions/pods", "projects/shop/topics/pods")
+    emulator.publish("projects/shop/topics/pods", [b"order 1", b"order 2"])
+    names: dict[str, Any] = {}
+    exec(compile(job, "orders.py", "exec"), names)
+    names["observer"].close()
+    rows = spark.read.parquet(str(tmp_path / "orders")).collect()
+    assert sorted(bytes(row.payload) for row in rows) == [b"order 1", b"order 2"]
+
+
+def test_the_page_on_registries_decodes_and_encodes(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
+    first, second = [one.text for one in blocks(page) if one.language == "python"]
+    (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
+    order = compiled('syntax = "proto3"; message Order { string id = 1; double amount = 2; }')
+    frame = frame_of(1, b"\x0a\x02o1")
+    with SchemaRegistryServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGISTRY_KEY_AND_SECRET", "key:secret")
+        for subject in ("orders-value", "copies-value"):
+            server.register(subject, order, "main.proto")
+        names: dict[str, Any] = {"events": spark.createDataFrame([(bytearray(frame),)], "value BINARY")}
+        address = "https://psrc-abc12.eu-west-1.aws.confluent.cloud"
+        assert address in first
+        exec(compile(first.replace(address, server.address), "schema-registry.md", "exec"), names)
+        assert [(row.id, row.amount) for row in names["orders"].collect()] == [("o1", None)]
+        assert [bytes(row.value) for row in names["frames"].collect()] == [frame_of(2, b"\x0a\x02o1")]
+        assert set(server.authorizations) == {"Basic " + base64.b64encode(b"key:secret").decode()}
+    exec(compile(second.replace("orders.desc", str(descriptors)), "schema-registry.md", "exec"), names)
+    assert "order_id" in names["orders"].schema["order"].dataType.names
+
+
+def frame_of(schema: int, message: bytes) -> bytes:
+    """A message of the first type of a schema, as Confluent's serializers frame it."""
+    return b"\0" + schema.to_bytes(4, "big") + b"\0" + message

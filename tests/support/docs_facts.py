@@ -265,7 +265,10 @@ def _dev(tree: Path, words: list[str]) -> Iterator[str]:
     if not re.search(rf"^  {re.escape(words[0])}\b", usage, re.MULTILINE):
         yield "no such verb"
     folder = {"chaos": "tests/chaos", "bench": "bench"}.get(words[0])
-    if folder and len(words) > 1 and words[1].islower() and not (tree / folder / f"{words[1]}.py").is_file():
+    if folder and len(words) > 1 and words[1].startswith("--"):
+        if not re.search(rf"^  {re.escape(words[0])} {re.escape(words[1])}\b", usage, re.MULTILINE):
+            yield f"no flag {words[1]}"
+    elif folder and len(words) > 1 and words[1].islower() and not (tree / folder / f"{words[1]}.py").is_file():
         yield f"no file for it in {folder}"
 
 
@@ -314,6 +317,7 @@ def _target_violations(page: Page, target: str) -> Iterator[str]:
         yield f"a link to {target}, which has no such heading"
 
 
+@cache  # a page of errors has hundreds of links into itself
 def anchors(text: str) -> set[str]:
     """The anchors of a page, as GitHub and the site make them of its headings."""
     counts: dict[str, int] = {}

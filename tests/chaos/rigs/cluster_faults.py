@@ -37,6 +37,8 @@ _BATCHES = 6
 _BATCHES_WITH_PAUSES = 3
 _PAUSE_OF_BATCHES = "8 seconds"
 """Longer than an idle executor is kept."""
+_BURST_SECONDS = 4.0
+"""Another job of the application asks for more executors than there are at least, and lets them go."""
 
 
 class ClusterRig:
@@ -85,11 +87,12 @@ class ClusterRig:
         self._jobs.extra.clear()
         if fault == "allocation":
             self._jobs.extra["trigger"] = _PAUSE_OF_BATCHES
+            self._jobs.extra["burst"] = _BURST_SECONDS
         if flow == "pubsub_on_executors" and fault == "executor":
             fault = "fetching_executor"
-        self._cluster.given_back()  # from here on
         try:
-            outcome: dict[str, Any] = self._trial(folder, seed, flow, fault, messages).run()
+            with self._cluster.watched():
+                outcome: dict[str, Any] = self._trial(folder, seed, flow, fault, messages).run()
         except BaseException:
             self._jobs.discard()
             raise

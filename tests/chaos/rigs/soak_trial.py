@@ -32,6 +32,7 @@ _EARLIEST, _LATEST = 0.25, 0.6
 """When in its minute a process is killed; shards are split or merged in the first quarter."""
 _OUR_ERRORS = "connectors.core.errors"
 _POLL_SECONDS = 0.05
+_COUNT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class SoakTrial:
         self._sent: list[float] = []
         self._arrived: set[bytes] = set()
         self._samples: list[Sample] = []
+        self._file_counts: list[int] = []
+        self._count_again = 0.0
         self._done: list[Moment] = []
         self._left_behind: dict[int, str] = {}
         self._errors: list[str] = []
@@ -158,6 +161,8 @@ class SoakTrial:
             elif now >= again:
                 self._sample()
                 again = (int(now / period) + 1) * period
+            elif now >= self._count_again:
+                self._count_files()
             time.sleep(_POLL_SECONDS)
 
     @property
@@ -179,13 +184,20 @@ class SoakTrial:
         with self._server_lock:
             self._flow.after_kill()
 
+    def _count_files(self) -> None:
+        """Count the files of the spool between two samples: they rise and fall as the spool is cleaned."""
+        self._file_counts.append(self._flow.spool_files())
+        self._count_again = self._second + _COUNT_SECONDS
+
     def _sample(self) -> None:
+        self._count_files()
+        fewest, self._file_counts = min(self._file_counts), []
         latencies = self._take_arrivals()
         self._samples.append(
             Sample(
                 second=round(self._second, 1),
                 **footprint.of_processes(self._jobs.current.processes()),
-                spool_files=self._flow.spool_files(),
+                spool_files=fewest,
                 latency=round(median(latencies), 2) if latencies else None,
             )
         )
@@ -233,6 +245,7 @@ class SoakTrial:
         return {
             "ok": not faults,
             "faults": faults,
+            "grown": grown,
             "flow": self._plan.flow,
             "minutes": self._plan.seconds / 60,
             "killed": killed,

@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,12 +29,14 @@ WORKERS = 2
 
 _CORES = 4
 _EXECUTOR_CORES = 2
-_MOST_EXECUTORS = 3
+_LEAST_EXECUTORS, _MOST_EXECUTORS = 2, 4
+"""Two that fetch by one core each leave a core each for batches; others come for a while when a job needs them."""
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 3.0
 _DAEMON_OPTIONS = "-Dspark.decommission.enabled=true -Dspark.master.rest.enabled=false"
 _DECOMMISSIONED = "DECOMMISSIONED"
 _POLL_SECONDS = 0.1
+_WATCH_SECONDS = 0.5
 
 
 class StandaloneCluster:
@@ -84,8 +88,8 @@ class StandaloneCluster:
             "spark.executorEnv.PYTHONPATH": str(ROOT),
             "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
             "spark.dynamicAllocation.enabled": "true",
-            "spark.dynamicAllocation.minExecutors": "1",
-            "spark.dynamicAllocation.initialExecutors": str(WORKERS),
+            "spark.dynamicAllocation.minExecutors": str(_LEAST_EXECUTORS),
+            "spark.dynamicAllocation.initialExecutors": str(_LEAST_EXECUTORS),
             "spark.dynamicAllocation.maxExecutors": str(_MOST_EXECUTORS),
             "spark.dynamicAllocation.executorIdleTimeout": "5s",
             "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
@@ -106,11 +110,29 @@ class StandaloneCluster:
         """The JVMs of the executors."""
         return [pid for pid in self.processes() if processes.VICTIMS["executor"](pid)]
 
-    def given_back(self) -> list[int]:
-        """Executors that were there when this was asked before, and are not any more."""
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note which executors run meanwhile, for `released`."""
+        self._seen.clear()
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_WATCH_SECONDS):
+                self.released()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def released(self) -> list[int]:
+        """Executors that were seen since `watched` began, and are gone."""
         now = set(self.executors())
-        gone, self._seen = self._seen - now, now
-        return sorted(gone)
+        self._seen |= now
+        return sorted(self._seen - now)
 
     def join(self) -> None:
         """Start another worker."""

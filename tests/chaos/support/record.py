@@ -1,12 +1,13 @@
 """The record of a fault run: every trial with its seed and outcome, kept so that a stopped run goes on from it.
 
-It is one JSON file, replaced whole after each trial, and it is committed: it names the commit, versions and seeds, and
-no machine.
+It is one JSON file, replaced whole after each trial, and it is committed: it names the commits, versions and seeds, and
+no machine. Several processes may add to it at a time, each with other trials.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -16,7 +17,8 @@ import re
 import secrets
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ class Record:
         settings: what must not change within a run, as JSON values.
         packages: distributions whose versions are noted.
         fresh: begin anew, whatever is in the file.
+        across: go on from a record of other code: trials made with the present code name their commit, and those that
+            failed with other code may run again; the record keeps them apart, in ``before``.
         seed: of a new run; random by default.
 
     Raises:
@@ -63,9 +67,10 @@ class Record:
         packages: Sequence[str],
         *,
         fresh: bool = False,
+        across: bool = False,
         seed: int | None = None,
     ) -> None:
-        self.path = path
+        self.path, self._commit = path, head_commit()
         fixed = {
             "format": _FORMAT,
             "what": what,
@@ -73,21 +78,35 @@ class Record:
             "versions": versions(packages),
             "code": code_digest(ROOT / "connectors", ("core", "spool", *_RUN_BY.get(what, (what,)))),
         }
-        if path.exists() and not fresh:
-            self._content: dict[str, Any] = json.loads(path.read_text())
-            self._check(fixed, seed)
-        else:
-            seed = secrets.randbits(32) if seed is None else seed
-            begun = {"commit": _commit(), "seed": seed, "started": _today(), "ended": _today()}
-            self._content = {**fixed, **begun, "trials": []}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if path.exists() and not fresh:
+                self._content: dict[str, Any] = json.loads(path.read_text())
+                if across:
+                    fixed.pop("code")
+                self._check(fixed, seed)
+            else:
+                seed = secrets.randbits(32) if seed is None else seed
+                begun = {"commit": self._commit, "seed": seed, "started": _today(), "ended": _today()}
+                self._content = {**fixed, **begun, "trials": []}
+                self._write()
 
     def _check(self, fixed: Mapping[str, Any], seed: int | None) -> None:
         wanted = {**fixed, "seed": self.seed if seed is None else seed}
         differing = [key for key, value in wanted.items() if self._content.get(key) != value]
         if differing:
-            raise RecordMismatchError(
-                f"{self.path} was begun with another {', another '.join(differing)}; --fresh begins anew"
-            )
+            hint = "--across goes on, --fresh begins anew" if differing == ["code"] else "--fresh begins anew"
+            raise RecordMismatchError(f"{self.path} was begun with another {', another '.join(differing)}; {hint}")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other process change the record meanwhile."""
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     @property
     def seed(self) -> int:
@@ -104,11 +123,16 @@ class Record:
         return list(self._content["trials"])
 
     def done(self, trial: str) -> bool:
-        """Whether a trial is in the record, with whatever outcome."""
-        return any(each["trial"] == trial for each in self._content["trials"])
+        """Whether a trial is in the record, by this process or another, and did not fail with other code."""
+        with self._locked():
+            self._content = json.loads(self.path.read_text())
+        return any(each["trial"] == trial and (each["ok"] or self._is_of_now(each)) for each in self.trials)
+
+    def _is_of_now(self, trial: Mapping[str, Any]) -> bool:
+        return bool(trial.get("commit", self._content["commit"]) == self._commit)
 
     def add(self, trial: str, part: str, outcome: Mapping[str, Any]) -> None:
-        """Add a trial, and write the file.
+        """Add a trial, and write the file. One of that name, which failed with other code, moves to ``before``.
 
         Args:
             trial: its name in this run.
@@ -116,10 +140,17 @@ class Record:
             outcome: JSON values; ``ok`` says whether all was as it must be, ``counts`` are summed up by part, and
                 ``killed`` lists who was killed at a random moment.
         """
-        self._content["trials"].append({"trial": trial, "part": part, "seed": self.trial_seed(trial), **outcome})
-        self._content["ended"] = _today()
-        self._content["summary"] = summary(self._content["trials"])
-        self._write()
+        entry = {"trial": trial, "part": part, "seed": self.trial_seed(trial), **outcome}
+        if self._commit != self._content["commit"]:
+            entry["commit"] = self._commit
+        with self._locked():
+            content = self._content = json.loads(self.path.read_text())
+            if before := [each for each in content["trials"] if each["trial"] == trial]:
+                content["before"] = [*content.get("before", ()), *before]
+            content["trials"] = [each for each in content["trials"] if each["trial"] != trial] + [entry]
+            content["ended"] = _today()
+            content["summary"] = summary(content["trials"])
+            self._write()
 
     @property
     def failed(self) -> list[str]:
@@ -132,7 +163,6 @@ class Record:
         return summary(self._content["trials"])
 
     def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(f".{self.path.name}.new")
         with new.open("w") as file:
             file.write(json.dumps(self._content, indent=1) + "\n")
@@ -141,8 +171,8 @@ class Record:
         new.replace(self.path)
 
 
-def _commit() -> str:
-    """The commit that the run was begun with; empty outside of a repository."""
+def head_commit() -> str:
+    """The commit of this tree; empty outside of a repository."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return asked.stdout.strip()
 

@@ -20,6 +20,10 @@ from tests.chaos.support import processes, spark_job
 from tests.chaos.support.cluster import StandaloneCluster
 
 READY_SECONDS = 60.0
+BOOT_SECONDS = 180.0
+"""Until a Spark process is ready. No code of ours runs before but `register`: it is the JVM of the driver that starts,
+in a cluster along with those of master, workers and executors, on as many processors as the machine has.
+"""
 GONE_SECONDS = 10.0
 """What belongs to a dead driver is gone this long after it: the source waits at most 2 s, its fetchers 5 s more."""
 
@@ -93,7 +97,7 @@ class SparkJob:
         if victim in {"machine", "decommission"}:
             return cluster.machines
         if victim == "allocation":
-            return cluster.given_back()
+            return cluster.released()
         if victim == "fetching_executor":
             fetching = processes.VICTIMS["fetcher"]
             return [pid for pid in cluster.executors() if any(map(fetching, descendants(pid)))]
@@ -129,7 +133,7 @@ class SparkJob:
 
     def run(self, plan: Mapping[str, Any]) -> None:
         """Start a query and wait until it has started; see `spark_job.start_query` for the plan."""
-        self.wait_for("Spark is ready", lambda: bool(self.events("ready")), READY_SECONDS)
+        self.wait_for("Spark is ready", lambda: bool(self.events("ready")), BOOT_SECONDS)
         before = len(self.events("started"))
         self._send({"run": {**plan, **self._extra}})
         self.wait_for("the query starts", lambda: len(self.events("started")) > before, READY_SECONDS)

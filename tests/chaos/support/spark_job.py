@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from connectors import register
@@ -44,7 +45,9 @@ SINK_NAME = "sink"
 _MASTER = "local[2,4]"
 """Two cores, and four attempts a task, as a cluster has: a task whose worker dies is run again."""
 _POLL_SECONDS = 0.1
-_MOST_RESTARTS = 5
+_BURST_TASKS = 12
+_MOST_RESTARTS = 20
+"""More than a trial kills source processes; a query that cannot start is given up all the same."""
 
 
 class Events:
@@ -122,6 +125,17 @@ def _triggered(writer: DataStreamWriter, plan: Mapping[str, Any]) -> DataStreamW
     return writer.trigger(processingTime=plan["trigger"]) if "trigger" in plan else writer
 
 
+def _burst(spark: SparkSession, seconds: float) -> None:
+    """Run a job beside the query with more tasks than there are cores, each of so many seconds."""
+
+    def wait(number: int) -> int:
+        time.sleep(seconds)
+        return number
+
+    tasks = spark.range(0, _BURST_TASKS, 1, _BURST_TASKS).select(udf(wait, "long", useArrow=False)("id"))
+    threading.Thread(target=tasks.collect, daemon=True).start()
+
+
 @contextmanager
 def _fetching(spark: SparkSession, plan: Mapping[str, Any], query: StreamingQuery) -> Iterator[None]:
     """Fetch on the executors while a query runs, if its options leave that to others."""
@@ -137,6 +151,8 @@ def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueu
     for _ in range(_MOST_RESTARTS):
         query = start_query(spark, plan)
         log.write("started", folder=plan["folder"])
+        if "burst" in plan:
+            _burst(spark, plan["burst"])
         with _fetching(spark, plan, query):
             while commands.empty() and query.isActive:
                 time.sleep(_POLL_SECONDS)

@@ -45,6 +45,11 @@ def add_record_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the options that say where the record of the run called ``what`` is, and whether it begins anew."""
     parser.add_argument("--record", type=Path, default=ROOT / "docs" / "faults" / f"{what}.json", help="its file")
     parser.add_argument("--fresh", action="store_true", help="begin anew instead of going on from the record")
+    parser.add_argument(
+        "--across",
+        action="store_true",
+        help="go on from a record of other code, and try again what failed with it; new trials name their commit",
+    )
     parser.add_argument("--seed", type=int, help="of a new record (default: a random one)")
 
 
@@ -67,7 +72,9 @@ def run_trials(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     os.environ[RUN_MARK] = mark = uuid4().hex
     try:
-        record = Record(told.record, what, dict(settings), packages, fresh=told.fresh, seed=told.seed)
+        record = Record(
+            told.record, what, dict(settings), packages, fresh=told.fresh, across=told.across, seed=told.seed
+        )
     except RecordMismatchError as error:
         print(error)
         return 2

@@ -70,6 +70,43 @@ def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_pa
     assert record(tmp_path / "r.json", fresh=True).trials == []
 
 
+def of_other_code(path: Path) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "code": "0", "commit": "0" * 40}))
+
+
+def test_a_run_across_commits_says_which_trial_is_of_which_and_keeps_what_failed_before_a_fix(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    first = record(path)
+    first.add("right", "part", {"ok": True})
+    first.add("wrong", "part", {"ok": False})
+    of_other_code(path)
+    with pytest.raises(RecordMismatchError, match="--across goes on"):
+        record(path)
+    second = record(path, across=True)
+    assert [second.done(name) for name in ("right", "wrong", "new")] == [True, False, False]
+    second.add("wrong", "part", {"ok": True})
+    content = json.loads(path.read_text())
+    assert [(each["trial"], each["ok"], "commit" in each) for each in content["trials"]] == [
+        ("right", True, False),
+        ("wrong", True, True),
+    ]
+    assert [(each["trial"], each["ok"]) for each in content["before"]] == [("wrong", False)]
+    second.add("new", "part", {"ok": False})
+    assert second.done("new"), "what failed with this code does not run until it passes"
+
+
+def test_two_processes_add_to_one_record(tmp_path: Path) -> None:
+    one = record(tmp_path / "r.json")
+    other = record(tmp_path / "r.json")
+    one.add("a", "part", {"ok": True})
+    other.add("b", "part", {"ok": True})
+    assert other.done("a")
+    assert one.done("b")
+    assert one.seed == other.seed
+    assert one.summary["part"]["trials"] == 2
+
+
 def test_a_record_names_no_machine(tmp_path: Path) -> None:
     record(tmp_path / "r.json").add("a", "part", {"ok": True})
     text = (tmp_path / "r.json").read_text()

@@ -49,7 +49,13 @@ def test_a_cell_without_a_trial_says_that_it_was_not_run() -> None:
 def test_crashes_at_steps_and_bad_networks_are_counted_without_a_bound() -> None:
     trials: list[dict[str, Any]] = [
         {"ok": True, "part": "efo_crashes", "crashed_at": "offsets_logged", "counts": {"kills": 6}},
-        {"ok": True, "flow": "kinesis_efo", "fault": "latency"},
+        {
+            "ok": True,
+            "flow": "kinesis_efo",
+            "fault": "latency",
+            "became": "went on by itself",
+            "caught_up_seconds": 1.0,
+        },
     ]
     records = {
         "kinesis": record(trials[0], what="kinesis"),
@@ -68,3 +74,29 @@ def test_crashes_at_steps_and_bad_networks_are_counted_without_a_bound() -> None
 @pytest.mark.parametrize("path", [path for _, path in BY_TESTS])
 def test_the_tests_that_the_report_names_are_there(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_a_cell_of_the_network_says_what_became_of_the_query_and_what_was_wrong() -> None:
+    held = {"memory_mb": 100, "connections": 2, "spool_files": 3}
+    measured = {"flow": "kafka", "caught_up_seconds": 1.5, "before": held, "after": {**held, "connections": 7}}
+    trials: list[dict[str, Any]] = [
+        {"ok": True, **measured, "fault": "latency", "became": "went on by itself"},
+        {"ok": True, **measured, "fault": "outage_60_s", "became": "stopped with KAFKA_UNAVAILABLE"},
+        {"ok": False, **measured, "fault": "resets", "became": "went on by itself", "faults": ["1 message is lost"]},
+    ]
+    text = page(Report({"network": record(*trials, what="network")}))
+    assert row(text, "latency") == ["went on, 1.5 s"]
+    assert row(text, "outage 60 s") == ["KAFKA_UNAVAILABLE, 1.5 s"]
+    assert row(text, "resets") == ["**wrong**: 1 message is lost"]
+    assert "0 MB of memory, 5 connections and 0 files" in text
+
+
+def test_a_soak_that_grew_shows_what_grew() -> None:
+    medians = {"latency": {"first": 1.5, "last": 9.5, "allowed": 5.25}}
+    counts = {"messages": 72000, "kills": 60, "splits": 30, "merges": 30, "lost": 0, "doubled": 0}
+    faults = ["latency grew from 1.5 to 9.5, 5.25 is allowed"]
+    trial = {"ok": False, "flow": "kinesis_efo", "minutes": 60, "medians": medians, "counts": counts, "faults": faults}
+    text = page(Report({"soak": record(trial, what="soak")}))
+    assert row(text, "latency") == ["1.5 to 9.5"]
+    assert row(text, "splits and merges") == ["60"]
+    assert row(text, "verdict") == [f"**{faults[0]}**"]

@@ -1,0 +1,180 @@
+"""``./dev chaos site``: two versions of the site, in a headless Chromium, at the width of a phone and of a desk.
+
+No page scrolls sideways on a phone, and nothing in it is cut off; each error code, whole or in part, is found by the
+search; the menu is folded into few groups; the choice of a version leads to the same page of the other one. Writes the
+pictures of the site in docs/pictures with ``--pictures``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.support.record import ROOT
+from tests.support.chromium import Chromium, installed
+from tools.site import build
+
+_OLD, _NEW = "0.1.0", "0.2.0"
+_PHONE: Final = (390, 844)
+_DESK: Final = (1280, 900)
+_PICTURES: Final = {"front": "index", "reference": "reference/kafka", "performance": "performance"}
+
+# How wide a page is: Furo hides what the window would scroll to, and lets the box of the whole content scroll instead.
+_WIDTH: Final = """Math.max(...['html', '.content'].map(each => document.querySelector(each).scrollWidth))"""
+
+# What ends right of the screen, and has no box of its own around it that scrolls.
+_CUT_OFF: Final = """[...document.querySelectorAll('article *')].filter(each => {
+  if (each.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let box = each.parentElement; box.tagName != 'ARTICLE'; box = box.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(box).overflowX)) return false;
+  return true;
+}).slice(0, 3).map(each => each.tagName + ' ' + each.textContent.slice(0, 60))"""
+
+# Sphinx's own search, for many words in one call: the first results of each.
+_SEARCH: Final = """(words => Object.fromEntries(words.map(word => {
+  const found = Search._performSearch(...Search._parseQuery(word));
+  return [word, found.slice(-5).map(each => each[0] + (each[2] ?? ''))];
+})))"""
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the browser leaves a page before all of it has come
+            super().handle()
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's name
+        del format, arguments
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on the loopback interface; gives its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def wait_for(browser: Chromium, expression: str) -> Any:
+    """Return the value of an expression as soon as it is true."""
+    for _ in range(300):
+        if value := browser.value(expression):
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"never true: {expression}")
+
+
+def check_widths(browser: Chromium, address: str, pages: list[str]) -> str:
+    """Check that nothing of a page is out of reach on a phone."""
+    browser.screen(*_PHONE)
+    for page in pages:
+        browser.open(f"{address}/{page}")
+        width = browser.value(_WIDTH)
+        assert width <= _PHONE[0], f"{page} is {width} wide on a phone"
+        cut_off = browser.value(_CUT_OFF)
+        assert not cut_off, f"{page} hides on a phone: {cut_off}"
+    return f"{len(pages)} pages fit a screen {_PHONE[0]} pixels wide"
+
+
+def check_search(browser: Chromium, address: str) -> str:
+    """Check that each error code is found, and parts of it, by the search box."""
+    text = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^### `([A-Z_.]+)`$", text, re.MULTILINE)
+    assert len(codes) > 100
+    parts = {"_".join(code.split("_")[:2]) for code in codes if code.count("_") > 1}
+    browser.open(f"{address}/search.html?q=CHECKPOINT_UNREADABLE")
+    wait_for(browser, "document.querySelectorAll('ul.search > li').length")
+    found = browser.value(f"{_SEARCH}({json.dumps([*codes, *parts])})")
+    lost = [word for word, results in found.items() if not any("reference/errors" in each for each in results)]
+    assert not lost, f"the search does not find {lost}"
+    unlinked = [code for code in codes if not any(each.startswith("reference/errors#") for each in found[code])]
+    assert not unlinked, f"the search does not lead to the section of {unlinked}"
+    browser.open(f"{address}/index.html")
+    browser.value(
+        "(box => { box.value = 'SPOOL_DISK'; box.form.submit(); })(document.querySelector('.sidebar-search'))"
+    )
+    first = wait_for(browser, "document.querySelector('ul.search > li > a')?.getAttribute('href')")
+    assert first.startswith("reference/errors.html#spool-disk"), first
+    return f"the search finds {len(codes)} error codes and {len(parts)} beginnings of them"
+
+
+def check_menu(browser: Chromium, address: str) -> str:
+    """Check that the menu has few groups, of which that of the page is open."""
+    browser.screen(*_DESK)
+    browser.open(f"{address}/reference/kafka.html")
+    groups = browser.value("[...document.querySelectorAll('.sidebar-tree details')].map(each => each.open)")
+    outside = browser.value("document.querySelectorAll('.sidebar-tree > ul > li').length")
+    assert len(groups) + outside <= 8, groups
+    assert groups.count(True) == 1, groups
+    return f"the menu has {len(groups)} groups, of which one is open"
+
+
+def check_versions(browser: Chromium, site: str) -> str:
+    """Check the choice of a version, and what an old one says."""
+    browser.open(f"{site}/")
+    wait_for(browser, f"location.pathname == '/{_NEW}/index.html'")
+    browser.open(f"{site}/{_NEW}/reference/kafka.html")
+    offered = wait_for(browser, "[...document.querySelectorAll('#version-choice option')].map(each => each.value)")
+    assert offered == [_NEW, _OLD], offered
+    assert browser.value("document.querySelector('.version strong').textContent") == _NEW
+    assert not browser.value("document.querySelector('.old-version') !== null")
+    choose = f"choice => {{ choice.value = '{_OLD}'; choice.dispatchEvent(new Event('change')); }}"
+    browser.value(f"({choose})(document.getElementById('version-choice'))")
+    wait_for(browser, f"location.pathname == '/{_OLD}/reference/kafka.html'")
+    note = wait_for(browser, "document.querySelector('.old-version')?.textContent")
+    assert note == f"This is version {_OLD}; the latest is {_NEW}.", note
+    return f"{_OLD} and {_NEW} lead to each other"
+
+
+def write_pictures(browser: Chromium, address: str, folder: Path, names: dict[str, str]) -> None:
+    """Write what the pages look like, light and dark, on a desk and on a phone, each way once."""
+    for name, page in names.items():
+        for kind, size, dark in (("desk", _DESK, False), ("phone", _PHONE, True)):
+            browser.screen(*size, dark=dark)
+            browser.open(f"{address}/{page}.html")
+            browser.picture(folder / f"site-{name}-{kind}.png")
+
+
+def main() -> int:
+    """Build the versions, and check them; the exit code is 1 if a check failed."""
+    parser = argparse.ArgumentParser(prog="./dev chaos site", description="The site in a headless Chromium.")
+    parser.add_argument("--pictures", action="store_true", help="also write docs/pictures/site-*.png")
+    told = parser.parse_args()
+    if installed() is None:
+        print("no Chromium is installed: apt-get install chromium")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="site-") as folder:
+        site = Path(folder, "site")
+        site.mkdir()
+        for version in (_OLD, _NEW):
+            assert build(site, version) == 0
+        pages = sorted(path.relative_to(site / _OLD).as_posix() for path in (site / _OLD).rglob("*.html"))
+        with served(site) as address, Chromium(Path(folder, "profile")) as browser:
+            old = f"{address}/{_OLD}"
+            print(check_versions(browser, address), flush=True)
+            print(check_menu(browser, old), flush=True)
+            print(check_search(browser, old), flush=True)
+            print(check_widths(browser, old, pages), flush=True)
+            if told.pictures:
+                there = {name: page for name, page in _PICTURES.items() if f"{page}.html" in pages}
+                write_pictures(browser, f"{address}/{_NEW}", ROOT / "docs/pictures", there)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

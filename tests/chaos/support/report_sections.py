@@ -1,0 +1,132 @@
+"""What the fault report says of single runs: outcomes of each cell, of each soak, of each kind of table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+Trial = Mapping[str, Any]
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table, an empty line before it."""
+    return [
+        "",
+        f"| {' | '.join(titles)} |",
+        f"|{'---|' * len(titles)}",
+        *(f"| {' | '.join(map(str, r))} |" for r in rows),
+    ]
+
+
+def cells(trials: Sequence[Trial], text: Callable[[Trial], str]) -> list[str]:
+    """Return a table of flows by faults; a cell has the text of each trial, or nothing where none was tried."""
+    flows = sorted({trial["flow"] for trial in trials if "flow" in trial})
+    rows = []
+    for fault in sorted({trial["fault"] for trial in trials if "fault" in trial}):
+        own = [trial for trial in trials if trial.get("fault") == fault]
+        texts = ("<br>".join(text(trial) for trial in own if trial["flow"] == flow) for flow in flows)
+        rows.append((fault.replace("_", " "), *texts))
+    return table(("", *(f"`{flow}`" for flow in flows)), rows)
+
+
+def network(record: Mapping[str, Any]) -> list[str]:
+    """Return what became of the query in each cell of the network, and what it held afterwards."""
+
+    def text(trial: Trial) -> str:
+        if not trial["ok"]:
+            return f"**wrong**: {_short(trial)}"
+        came = trial["became"].replace("went on by itself", "went on").replace("stopped with ", "")
+        return f"{came}, {trial['caught_up_seconds']:g} s"
+
+    measured = [trial for trial in record["trials"] if "after" in trial]
+    more = {
+        name: max((trial["after"][name] - trial["before"][name] for trial in measured), default=0)
+        for name in ("memory_mb", "connections", "spool_files")
+    }
+    return [
+        "## A bad network, cell by cell",
+        "",
+        (
+            "What became of the query: it went on by itself, or it stopped with the error that is named and went on "
+            "when it was started again; and how long after the end of the fault all records had arrived. `jvm`, "
+            "`broker`, `fetcher`, `source runner` and `worker` were paused for 60 s. Compared with the time before its "
+            f"fault, no query had more than {more['memory_mb']} MB of memory, {more['connections']} connections and "
+            f"{more['spool_files']} files in its spool more."
+        ),
+        *cells(record["trials"], text),
+    ]
+
+
+def cluster(record: Mapping[str, Any]) -> list[str]:
+    """Return how each fault of a cluster ended for each flow."""
+
+    def text(trial: Trial) -> str:
+        return f"{trial['counts']['messages']:,}, right" if trial["ok"] else f"**wrong**: {_short(trial)}"
+
+    return [
+        "## A cluster, cell by cell",
+        "",
+        "Records of each trial; right means that none was lost, doubled, altered or out of order.",
+        *cells(record["trials"], text),
+    ]
+
+
+def soak(record: Mapping[str, Any]) -> list[str]:
+    """Return what each soak held in its first and in its last sixth."""
+    done = [trial for trial in record["trials"] if "medians" in trial]
+    names = list(dict.fromkeys(name for trial in done for name in trial["medians"]))
+    rows: list[Sequence[object]] = [
+        ("minutes", *(f"{trial['minutes']:g}" for trial in done)),
+        ("records", *(f"{trial['counts']['messages']:,}" for trial in done)),
+        ("kills", *(trial["counts"]["kills"] for trial in done)),
+        ("splits and merges", *(trial["counts"].get("splits", 0) + trial["counts"].get("merges", 0) for trial in done)),
+        ("lost, doubled", *(f"{trial['counts']['lost']}, {trial['counts']['doubled']}" for trial in done)),
+    ]
+    for name in names:
+        medians = [trial["medians"].get(name, {}) for trial in done]
+        rows.append((name.replace("_", " "), *(f"{each.get('first')} to {each.get('last')}" for each in medians)))
+    rows.append(("verdict", *("ok" if trial["ok"] else f"**{_short(trial)}**" for trial in done)))
+    if any("judged" in trial for trial in done):
+        before = ("; ".join(trial["judged"]["before"]) if "judged" in trial else "the same" for trial in done)
+        rows.append(("verdict of the run itself, before the rule was corrected", *before))
+    return [
+        "## An hour with a fault every minute",
+        "",
+        "Medians of the first and of the last sixth of each run (of files in the spool: the least, without the first",
+        "minute, in which the spool is still empty).",
+        "Latency is in seconds from publish to sink.",
+        *table(("", *(f"`{trial['flow']}`" for trial in done)), rows),
+    ]
+
+
+def lakehouse(record: Mapping[str, Any]) -> list[str]:
+    """Return what kills did to each table."""
+    rows = [
+        (
+            f"`{part}`",
+            each.get("kills", 0),
+            f"{each.get('messages', 0):,}",
+            each.get("repeated_after_commit", 0),
+            each.get("lost", 0),
+            each.get("doubled", 0),
+            each["failed"],
+            f"{bound:.1%}" if (bound := each.get("failure_rate_upper_bound_95")) else "",
+        )
+        for part, each in record["summary"].items()
+    ]
+    titles = ("source and way", "kills", "records", "repeated after their commit, skipped", "lost", "doubled")
+    return ["## Into Delta tables", *table((*titles, "failed trials", "bound"), rows)]
+
+
+SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "network": network,
+    "cluster": cluster,
+    "soak": soak,
+    "lakehouse": lakehouse,
+    "lakehouse_jar": lakehouse,
+}
+"""By the name of the record."""
+
+
+def _short(trial: Trial) -> str:
+    return str(trial["faults"][0]).splitlines()[0][:80].replace("|", "/") if trial["faults"] else "no reason"
