@@ -32,8 +32,8 @@ def delta_writer(location: str, query: str) -> Callable[[DataFrame, int], None]:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch.toArrow()
-        # The version that is looked at here is the one that the commit is held against. Another writer of this
-        # query that commits in between makes this commit fail; with the location instead it would not.
+        # The commit is checked against the version of this object: it fails if another writer of this query commits
+        # in between. With the location in its place it would not fail.
         table = DeltaTable.create(location, rows.schema, mode="ignore")
         done = table.transaction_version(query)
         if done is not None and done >= batch_id:

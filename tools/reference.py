@@ -19,7 +19,8 @@ from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page
-from tools.reference_options import Group, option_sections
+from tools.reference_metrics import metrics_page
+from tools.reference_options import Declared, Group, option_pages
 from tools.reference_python import python_page, testing_page
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +50,7 @@ _DATABRICKS_COLUMNS = {
     "publishTimestampInMillis": "when the service received it, in milliseconds since 1970",
 }
 
+_COLUMN_HEAD = ("| column | type | meaning |", "|---|---|---|")
 _ALL = "stream, batch, write"
 _PUBSUB_GROUPS = (
     Group("What to read", "stream, batch", "subscriptionId projectId topicId schemaMode batchMode"),
@@ -182,6 +184,7 @@ def pages() -> dict[Path, str]:
         Path("docs/reference/protobuf.md"): _protobuf(),
         Path("docs/reference/command-line.md"): commands_page(),
         Path("docs/reference/errors.md"): errors_page(),
+        Path("docs/reference/metrics.md"): metrics_page(),
         Path("docs/reference/python.md"): python_page(),
         Path("docs/reference/testing.md"): testing_page(),
         Path("connectors/core/options/builders.pyi"): option_stub(),
@@ -195,43 +198,43 @@ def _pubsub() -> str:
         for one in DATABRICKS_SCHEMA
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
+    table, details = option_pages(
+        Declared(PubSubReadOptions, _PUBSUB_GROUPS, "Required to read"),
+        Declared(PubSubWriteOptions, _PUBSUB_SINK_GROUPS, "Required to write", PubSubReadOptions),
+    )
     return "\n".join(
         [
-            "# `pubsub`: columns and options",
+            "# `pubsub`: options and columns",
             "",
-            "Generated from the code by `./dev docs`. What is promised: [the spool](../explanation/spool.md).",
+            "Generated from the code by `./dev docs`. What is promised: [the spool](../explanation/spool.md) and",
+            "[the sink](../explanation/pubsub-sink.md).",
             "",
-            "## Columns of stream and batch",
+            "## Options",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
+            "durations `ms`, `s`, `m`, `h`, `d`. The sink takes `projectId`, `credentialsFile`, `endpoint` and",
+            "`allowInsecure` too.",
+            *table,
+            "",
+            "## Columns of the source",
+            "",
+            *_COLUMN_HEAD,
             *columns,
             "",
             "With `schemaMode=databricks`:",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *theirs,
-            "",
-            "## Options of stream and batch",
-            "",
-            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
-            "durations `ms`, `s`, `m`, `h`, `d`.",
-            *option_sections(_PUBSUB_GROUPS, PubSubReadOptions),
             "",
             "## Columns of the sink",
             "",
-            "For batch and stream; names in any case, others are not looked at. What is promised:",
-            "[the sink](../explanation/pubsub-sink.md).",
+            "For batch and stream; names in any case, others are not looked at.",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *sink,
             "",
-            "## Options of the sink",
-            "",
-            "Also those of [credentials and connection](#credentials-and-connection), and `projectId`.",
-            *option_sections(_PUBSUB_SINK_GROUPS, PubSubWriteOptions, shown_above=PubSubReadOptions),
+            "## Options in detail",
+            *details,
             "",
         ]
     )
@@ -267,39 +270,39 @@ def _kafka() -> str:
         for one in source_schema(headers=True)
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KAFKA_SINK_COLUMNS]
+    table, details = option_pages(
+        Declared(KafkaClientOptions, _KAFKA_GROUPS, "Required"),
+        Declared(KafkaReadOptions, _KAFKA_SOURCE_GROUPS, "Required to read", KafkaClientOptions),
+        Declared(KafkaWriteOptions, _KAFKA_SINK_GROUPS, "Required to write", KafkaClientOptions),
+    )
     return "\n".join(
         [
-            "# `kafka_py`: columns and options",
+            "# `kafka_py`: options and columns",
             "",
             "Generated from the code by `./dev docs`. What is promised: [the behaviours](../explanation/kafka.md) and",
             "[exactly-once writes](../explanation/kafka-exactly-once.md).",
             "",
+            "## Options",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
+            "with `kafka.` is a setting of librdkafka; settings of the JVM's client are translated where they mean",
+            "something, and refused with what to use instead where they do not.",
+            *table,
+            "",
             "## Columns of the source",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *columns,
             "",
             "## Columns of the sink",
             "",
             "Others are not looked at; names count in their case.",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *sink,
             "",
-            "## Options of source and sink",
-            "",
-            "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
-            "with `kafka.` is a setting of librdkafka; settings of the JVM's client are translated where they mean",
-            "something, and refused with what to use instead where they do not.",
-            *option_sections(_KAFKA_GROUPS, KafkaClientOptions),
-            "",
-            "## Options of the source",
-            *option_sections(_KAFKA_SOURCE_GROUPS, KafkaReadOptions, shown_above=KafkaClientOptions),
-            "",
-            "## Options of the sink",
-            *option_sections(_KAFKA_SINK_GROUPS, KafkaWriteOptions, shown_above=KafkaClientOptions),
+            "## Options in detail",
+            *details,
             "",
         ]
     )
@@ -330,44 +333,46 @@ def _kinesis() -> str:
         f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
+    table, details = option_pages(
+        Declared(KinesisClientOptions, _KINESIS_GROUPS, "Required"),
+        Declared(KinesisReadOptions, _KINESIS_SOURCE_GROUPS, "Required to read", KinesisClientOptions),
+        Declared(KinesisWriteOptions, _KINESIS_SINK_GROUPS, "Required to write", KinesisClientOptions),
+    )
     return "\n".join(
         [
-            "# `kinesis`: columns and options",
+            "# `kinesis`: options and columns",
             "",
             "Generated from the code by `./dev docs`. What is promised: [the source](../explanation/kinesis.md) and",
             "[the sink](../explanation/kinesis-sink.md).",
             "",
+            "## Options",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
+            "durations `ms`, `s`, `m`, `h`, `d`.",
+            *table,
+            "",
             "## Columns of the source",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *columns,
             "",
             "## Columns of the sink",
             "",
             "Others are not looked at; names count in their case.",
             "",
-            "| column | type | |",
-            "|---|---|---|",
+            *_COLUMN_HEAD,
             *sink,
             "",
-            "## Options for reaching the service",
-            "",
-            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
-            "durations `ms`, `s`, `m`, `h`, `d`.",
-            *option_sections(_KINESIS_GROUPS, KinesisClientOptions),
-            "",
-            "## Options of the source",
-            *option_sections(_KINESIS_SOURCE_GROUPS, KinesisReadOptions, shown_above=KinesisClientOptions),
-            "",
-            "## Options of the sink",
-            *option_sections(_KINESIS_SINK_GROUPS, KinesisWriteOptions, shown_above=KinesisClientOptions),
+            "## Options in detail",
+            *details,
             "",
         ]
     )
 
 
 def _protobuf() -> str:
+    table, details = option_pages(Declared(ProtobufOptions, _PROTOBUF_GROUPS))
+    registry, registry_details = option_pages(Declared(RegistryOptions, _REGISTRY_GROUPS))
     return "\n".join(
         [
             "# `from_protobuf` and `to_protobuf`",
@@ -388,17 +393,24 @@ def _protobuf() -> str:
             "[its how-to](../how-to/descriptor-sets.md#in-spark-sql).",
             "",
             "The first five parameters are those of `pyspark.sql.protobuf.functions`. Columns have the types of",
-            "[Spark's own](https://spark.apache.org/docs/latest/sql-data-sources-protobuf.html).",
+            "[Spark's own](https://spark.apache.org/docs/latest/sql-data-sources-protobuf.html). As there, a field",
+            "of proto3 that is zero, false or empty is NULL: no message holds it. `emit.default.values=true` gives it.",
             "",
             "## Options",
             "",
             "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
-            *option_sections(_PROTOBUF_GROUPS, ProtobufOptions),
+            *table,
             "",
             "## The dictionary `schemaRegistry`",
             "",
             "Names as on Databricks, or the short ones. Names in any case; durations `ms`, `s`, `m`, `h`, `d`.",
-            *option_sections(_REGISTRY_GROUPS, RegistryOptions),
+            *registry,
+            "",
+            "## Options in detail",
+            *details,
+            "",
+            "## `schemaRegistry` in detail",
+            *registry_details,
             "",
         ]
     )

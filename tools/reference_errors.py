@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from connectors.core import errors as core_errors
 from tools.error_codes import ErrorCode, Meaning, error_codes
+from tools.error_summaries import SUMMARIES
 
 __all__ = ["errors_page"]
 
 _INTRO: Final = """\
 Generated from the code by `./dev docs`. Every error begins with its code: `[CODE] what is wrong (where). What to do.`
 The code is stable, and is the attribute `code` of the error where it is caught in the driver; the texts may get better.
-What comes from a task or from a reader's process reaches the driver inside of an error of Spark's, whose message holds
-the text. Lines of the log and findings of `connectors doctor` and `connectors spool verify` have codes too. A part of a
-text that only a run knows is shown as its name in angle brackets, or as three dots."""
+What comes from `load()`, from a task or from the source's process reaches the driver inside of an error of Spark's,
+often with a traceback: **the last line of the traceback has the code and the text**. Lines of the log and
+findings of `connectors doctor` and `connectors spool verify` have codes too.
+
+Below are a table for each connector, and then [all texts of each code](#in-detail)."""
 _GROUPS: Final = {
     "option": "Options, offsets and the network",
     "pubsub": "`pubsub`",
@@ -42,6 +46,9 @@ _PREFIXES: Final = {
     "CLOCK": "doctor",
     "SPARK": "doctor",
 }
+_DETAIL: Final = """\
+All texts of each code, and what to do, in the order of the alphabet. A part of a text that only a run knows is shown as
+its name in angle brackets, or as three dots."""
 _PACKAGES: Final = {"core": "option", **{name: name for name in _GROUPS if name != "option"}}
 _KINDS: Final = {
     "warning": "a line of the log",
@@ -51,15 +58,41 @@ _KINDS: Final = {
 
 
 def errors_page() -> str:
-    """The page."""
+    """Return the page: a table for each connector, and then the details of all codes.
+
+    Raises:
+        ValueError: a code has several texts and no summary, or a summary is about no code.
+    """
+    codes = error_codes()
+    wrong = {code.code for code in codes if len(_texts(code)) > 1 or not _texts(code)[0]} - set(SUMMARIES)
+    wrong |= set(SUMMARIES) - {code.code for code in codes}
+    if wrong:
+        raise ValueError(f"missing in tools/error_summaries.py, or too many there: {', '.join(sorted(wrong))}")
     grouped: dict[str, list[ErrorCode]] = {name: [] for name in _GROUPS}
-    for code in error_codes():
+    for code in codes:
         grouped[_group(code)].append(code)
     parts = ["# Error codes", _INTRO, "## Kinds of errors", "\n".join(_classes())]
-    for name, codes in grouped.items():
-        parts.append(f"## {_GROUPS[name]}")
-        parts += [part for code in codes for part in _section(code)]
-    return "\n\n".join(parts) + "\n"
+    for name, group in grouped.items():
+        rows = [_row(code) for code in group]
+        parts += [f"## {_GROUPS[name]}", "\n".join(["| code | kind | meaning |", "|---|---|---|", *rows])]
+    parts += ["## In detail", _DETAIL]
+    return "\n\n".join(parts + [part for code in codes for part in _section(code)]) + "\n"
+
+
+def _texts(code: ErrorCode) -> list[str]:
+    return list(dict.fromkeys(meaning.what for meaning in code.meanings))
+
+
+def _row(code: ErrorCode) -> str:
+    """Return the row of a table; the anchor is the one that the site gives to the heading of the details."""
+    anchor = re.sub(r"[^a-z0-9_-]", "", code.code.lower())
+    meaning = SUMMARIES.get(code.code) or _escaped(code.meanings[0].what)
+    return f"| [`{code.code}`](#{anchor}) | {_kinds(code)} | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def _kinds(code: ErrorCode) -> str:
+    kinds = dict.fromkeys(meaning.kind for meaning in code.meanings)
+    return ", ".join(_KINDS.get(kind, f"`{kind}`") for kind in kinds)
 
 
 def _group(code: ErrorCode) -> str:
@@ -82,8 +115,7 @@ def _classes() -> Iterator[str]:
 
 def _section(code: ErrorCode) -> Iterator[str]:
     yield f"### `{code.code}`"
-    kinds = list(dict.fromkeys(meaning.kind for meaning in code.meanings))
-    named = ", ".join(_KINDS.get(kind, f"`{kind}`") for kind in kinds)
+    named = _kinds(code)
     yield named[0].upper() + named[1:] + "."
     meanings = list(dict.fromkeys((meaning.what, meaning.action) for meaning in code.meanings))
     yield "\n".join(_line(Meaning("", what, action, "")) for what, action in meanings)

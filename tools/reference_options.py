@@ -1,4 +1,4 @@
-"""The tables of options in the reference, and the details below them, from the declarations."""
+"""The table of options in the reference, and the details below it, from the declarations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from connectors.core.options.declaration import Option, declared_options
 
-__all__ = ["Group", "option_sections"]
+__all__ = ["Declared", "Group", "option_pages"]
 
 _UNTIL_ABSENT = re.compile(r"(?:[;:] |\. )([^;:.]*?(?:\.[a-z][^;:.]*?)*) when absent")
 _SAID_DEFAULT = re.compile(r"Default: (.+?)\.(?: |$)")
+_SAID_REQUIRED = re.compile(r"(?:^|\. )((?:Required\b|This(?:,| or) )[^.]*?(?:\.[a-z][^.]*?)*)\.(?: |$)")
 _SENTENCE = re.compile(r"(?<=[^.][.])\s+(?=[A-Z])")
 
 
@@ -30,43 +31,85 @@ class Group:
     names: str
 
 
-def option_sections(groups: Sequence[Group], cls: type, *, shown_above: type | None = None) -> list[str]:
-    """Return a table for each group, and then the details of all options in the same order.
+@dataclass(frozen=True)
+class Declared:
+    """A class of options, and how the page groups them.
 
-    Args:
-        groups: all options of the class, without those of `shown_above`.
+    Attributes:
         cls: declares the options.
-        shown_above: a class whose options the page has already.
+        groups: all options of the class, without those of `shown_above`.
+        required: the heading of the options that a query must have.
+        shown_above: a class whose options the table has already.
+    """
+
+    cls: type
+    groups: Sequence[Group]
+    required: str = "Required"
+    shown_above: type | None = None
+
+    def ordered(self) -> list[tuple[str, str, Option]]:
+        """Return heading, use and declaration of each option, the required ones first.
+
+        Raises:
+            ValueError: an option is in no group or in two, or a group names none.
+        """
+        above = declared_options(self.shown_above).values() if self.shown_above else ()
+        shown = {option.name: option for option in above}
+        options = {one.name: one for one in declared_options(self.cls).values() if shown.get(one.name) != one}
+        grouped = [(group, name) for group in self.groups for name in group.names.split()]
+        names = [name for _, name in grouped]
+        if sorted(names) != sorted(options):
+            differing = sorted(set(names) ^ set(options)) or sorted({one for one in names if names.count(one) > 1})
+            raise ValueError(f"an option is in no group of tools/reference.py, or in two: {', '.join(differing)}")
+        rows = [
+            (self.required if _required(options[name]) else group.title, group.used_by, options[name])
+            for group, name in grouped
+        ]
+        return sorted(rows, key=lambda row: row[0] != self.required)
+
+
+def option_pages(*declared: Declared) -> tuple[list[str], list[str]]:
+    """Return one table of all options, and their details in the same order; required options come first.
 
     Raises:
         ValueError: an option is in no group or in two, or a group names none.
     """
-    above = {option.name: option for option in declared_options(shown_above).values()} if shown_above else {}
-    options_of_class = {option.name: option for option in declared_options(cls).values()}
-    declared = {name: option for name, option in options_of_class.items() if above.get(name) != option}
-    grouped = [name for group in groups for name in group.names.split()]
-    if sorted(grouped) != sorted(declared):
-        differing = sorted(set(grouped) ^ set(declared)) or sorted({one for one in grouped if grouped.count(one) > 1})
-        raise ValueError(f"an option is in no group of tools/reference.py, or in two: {', '.join(differing)}")
-    lines: list[str] = []
-    for group in groups:
-        options = sorted((declared[name] for name in group.names.split()), key=lambda option: not option.required)
-        lines += ["", f"### {group.title}", "", "| option | type | default | used by | |", "|---|---|---|---|---|"]
-        lines += [_row(option, group.used_by) for option in options]
-    lines += ["", "### In detail"]
-    return lines + [line for name in grouped for line in _details(declared[name])]
+    rows = [row for each in declared for row in each.ordered()]
+    firsts = {each.required for each in declared}
+    rows.sort(key=lambda row: row[0] not in firsts)
+    table = ["", "| option | type | default | used by | meaning |", "|---|---|---|---|---|"]
+    details: list[str] = []
+    counts: dict[str, int] = {}
+    heading = ""
+    for title, used_by, option in rows:
+        if title != heading:
+            table.append(f"| **{title}** | | | | |")
+            heading = title
+        slug = re.sub(r"[^a-z0-9_-]", "", option.name.lower())
+        anchor = f"{slug}-{counts[slug]}" if slug in counts else slug  # as the site names a repeated heading
+        counts[slug] = counts.get(slug, 0) + 1
+        table.append(_row(option, anchor, used_by))
+        details += _details(option)
+    return table, details
 
 
-def _row(option: Option, used_by: str) -> str:
-    link = f"[`{option.name}`](#{re.sub(r'[^a-z0-9_-]', '', option.name.lower())})"
-    cells = (link, option.kind.name, _default(option), used_by, _first_sentence(option.doc))
+def _required(option: Option) -> str:
+    """Return what the table says of an option that is required, always or in a case; empty for any other."""
+    if option.required:
+        return "required"
+    said = _SAID_REQUIRED.search(option.doc)
+    return said[1][0].lower() + said[1][1:] if said else ""
+
+
+def _row(option: Option, anchor: str, used_by: str) -> str:
+    cells = (f"[`{option.name}`](#{anchor})", option.kind.name, _default(option), used_by, _first_sentence(option.doc))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _default(option: Option) -> str:
     """Return the default in effect: the declared one, or what the text says of an option that is absent."""
-    if option.required:
-        return "required"
+    if said_required := _required(option):
+        return said_required
     if option.default is not None:
         return f"`{option.default}`"
     said = _SAID_DEFAULT.search(option.doc) or _UNTIL_ABSENT.search(option.doc)
@@ -79,6 +122,8 @@ def _first_sentence(text: str) -> str:
 
 def _details(option: Option) -> Iterator[str]:
     also = f" Other names: `{'`, `'.join(option.aliases)}`." if option.aliases else ""
-    default = "Required" if option.required else f"Default: {_default(option)}"
-    yield from ("", f"#### `{option.name}`", "")
-    yield from (f"Type: {option.kind.name}. Valid values: {option.legal}. {default}.{also}", "", option.doc)
+    required = _required(option)
+    default = required[0].upper() + required[1:] if required else f"Default: {_default(option)}"
+    yield from ("", f"### `{option.name}`", "")
+    text = option.doc if option.required else _SAID_REQUIRED.sub(". ", option.doc).strip()
+    yield from (f"Type: {option.kind.name}. Valid values: {option.legal}. {default}.{also}", "", text)

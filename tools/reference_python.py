@@ -126,15 +126,12 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _call(name: str, value: Any) -> str:
-    """A method as it is called, its parameters by name only; ``|`` would end the cell of a table."""
+    """A method as it is called, its parameters without types; ``|`` of those would end the cell of a table."""
     if isinstance(value, property):
         return name
-    parameters = [
-        ("*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else "") + one.name
-        for one in inspect.signature(value).parameters.values()
-        if one.name not in {"self", "cls"}
-    ]
-    return f"{name}({', '.join(parameters)})"
+    parameters = inspect.signature(value).parameters.values()
+    untyped = (one.replace(annotation=one.empty) for one in parameters if one.name not in {"self", "cls"})
+    return f"{name}({', '.join(_parameter(one).replace(' = ', '=') for one in untyped)})"
 
 
 def _first_sentence(value: Any) -> str:

@@ -43,6 +43,7 @@ def test_a_page_names_nothing_that_does_not_exist(page: Page) -> None:
         ("Say `connectors doctor --format pubsub -o spool=/x`.", "no option spool"),
         ("`./dev deploy`", "no such verb"),
         ("`./dev chaos weather`", "no file for it"),
+        ("`./dev bench --print`", "no flag --print"),
         ("`python -m connectors.testing.pubsubs`", "no such module"),
         ("[see](reference/nothing.md)", "which is not there"),
         ("# One\n[see](#two)", "no such heading"),
@@ -85,10 +86,21 @@ def test_a_name_that_exists_is_passed(text: str) -> None:
     assert not violations(Page(Path("docs/page.md"), text))
 
 
+def test_every_batch_write_that_a_page_shows_says_append_without_which_spark_refuses_it() -> None:
+    writes = [
+        write
+        for page in pages()
+        for write in re.findall(r"\.write\.format\(\"(?:kafka_py|kinesis|pubsub)[^`]*?save\(\)", page.text)
+    ]
+    assert len(writes) >= 4
+    assert [write for write in writes if '.mode("append")' not in write] == []
+
+
 def test_every_page_is_linked_from_the_front_page_once() -> None:
-    """Its links are the menu of the site."""
+    """The links of its sections are the menu of the site; the cards above these lead to some of them."""
     docs = ROOT / "docs"
-    linked = re.findall(r"\]\(([^)#:]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8"))
+    sections = (docs / "index.md").read_text(encoding="utf-8").partition("\n## ")[2]
+    linked = re.findall(r"\]\(([^)#:]+\.md)\)", sections)
     found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
     assert sorted(linked) == sorted(found)
 
@@ -134,13 +146,13 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
         (format_name, verb, option.name)
         for (format_name, verb), kind in OPTIONS.items()
         for option in declared_options(kind).values()
-        if f"\n#### `{option.name}`\n" not in REFERENCE[pages_of.get(format_name, f"{format_name}.md")]
+        if f"\n### `{option.name}`\n" not in REFERENCE[pages_of.get(format_name, f"{format_name}.md")]
     ]
     missing += [
         ("protobuf", kind.__name__, option.name)
         for kind in (ProtobufOptions, RegistryOptions)
         for option in declared_options(kind).values()
-        if f"\n#### `{option.name}`\n" not in REFERENCE["protobuf.md"]
+        if f"\n### `{option.name}`\n" not in REFERENCE["protobuf.md"]
     ]
     assert not missing
 

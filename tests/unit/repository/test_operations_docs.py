@@ -42,11 +42,11 @@ def test_a_spool_alerts_before_fetching_pauses_by_default() -> None:
     assert limit < 4 * 1024**3
 
 
-@pytest.mark.may_skip_in_ci("promtool is a peer: it comes with Prometheus, and with no package registry")
+@pytest.mark.may_skip_in_ci("promtool is a peer: it comes with Prometheus, as with Debian's package of it")
 def test_prometheus_accepts_the_rules() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
-        pytest.skip("promtool is not installed: it comes with Prometheus; the grammar is tested in test_docker.py")
+        pytest.skip("promtool is not installed: Debian's package prometheus has it; test_docker.py tests the grammar")
     subprocess.run([promtool, "check", "rules", str(FILE)], check=True)
 
 

