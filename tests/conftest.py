@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,17 +17,13 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.processes import RUN_MARK, orphans
+from tests.support.second_try import SecondTry
+from tests.support.seeds import default_seed
 
 TIERS = {"unit", "contract", "spark", "integration"}
 
-# The speed of the machine decides no test; CI tries the same cases every time.
-settings.register_profile(
-    "house",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("CI") == "true",
-    print_blob=True,
-)
+# The speed of the machine decides no test.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("house")
 
 # As ./dev sets them, for a pytest that is called directly.
@@ -38,8 +36,30 @@ sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of ``./dev chaos long``."""
+    """Add our options."""
     parser.addoption("--long", action="store_true", help="run the tests that are marked long, and no others")
+    parser.addoption("--seed", type=int, help="repeat a run by its seed (default: from the commit under CI, else new)")
+    parser.addoption("--second-try", action="store_true", help="run the failed tests once more, each alone")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Choose the seed of the run, before hypothesis and the processes of pytest-xdist read their options."""
+    option = config.option
+    option.seed = default_seed() if option.seed is None else option.seed
+    if option.hypothesis_seed is None:
+        option.hypothesis_seed = option.seed
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the process that reports run failed tests again."""
+    if config.getoption("second_try") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SecondTry(config))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to repeat the run."""
+    return f"seed: {config.getoption('seed')} (repeat it with --seed)"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -108,6 +128,14 @@ def pytest_make_collect_report() -> Any:
     report = yield
     _fail_skip_in_ci(report)
     return report
+
+
+@pytest.fixture(autouse=True)
+def seed(request: pytest.FixtureRequest) -> int:
+    """Return a seed that follows from the run's and the test's name; `random` starts with it too."""
+    number = zlib.crc32(f"{request.config.getoption('seed')} {request.node.nodeid}".encode())
+    random.seed(number)
+    return number
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -145,6 +145,7 @@ def test_commit_of_the_sentinel_does_nothing(harness: SourceHarness, workers: In
         assert sorted(read_until(query, keys, harness)) == sorted(keys)
 
 
+@pytest.mark.guarantee
 def test_failed_batch_0_is_replayed_with_the_same_rows_after_a_restart(
     harness: SourceHarness, workers: InProcessWorkers
 ) -> None:
@@ -388,6 +389,7 @@ def test_idle_latest_offset_is_answered_from_memory(harness: SourceHarness, work
 # Crashes
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("step", STEPS)
 def test_no_row_is_lost_or_doubled_when_the_query_crashes(
     harness: SourceHarness, workers: InProcessWorkers, step: Step
@@ -420,6 +422,7 @@ def test_children_are_gone_soon_after_the_reader(harness: SourceHarness, workers
         assert all_gone(children, min(CHILDREN_SECONDS + BUSY_SECONDS, harness.patience))
 
 
+@pytest.mark.guarantee
 def test_start_at_once_after_a_kill_works(harness: SourceHarness, workers: InProcessWorkers) -> None:
     with query_of(harness, workers) as query:
         for _ in range(3):

@@ -408,6 +408,7 @@ def test_a_store_that_ignores_conditions_is_seen(check: Callable[[Place], None])
 # A query.
 
 
+@pytest.mark.guarantee
 def test_a_query_that_is_killed_goes_on_where_it_was(theirs: Place, tmp_path: Path) -> None:
     assert theirs.server is not None
     workers = TaskWorkers(1)

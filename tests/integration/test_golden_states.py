@@ -23,6 +23,8 @@ from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.golden.states_record import STATES
 from tests.support.pubsub_rig import PubSubRig
 
+pytestmark = pytest.mark.guarantee
+
 VERSIONS = sorted(path.name for path in STATES.iterdir())
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,21 +10,21 @@ import pytest
 from connectors.testing.kafka.broker import find_broker
 from tests.chaos.rigs.cluster_faults import ClusterRig
 
+pytestmark = pytest.mark.guarantee
 
-def test_an_exactly_once_query_on_a_cluster_outlives_its_executor(tmp_path: Path) -> None:
+
+def test_an_exactly_once_query_on_a_cluster_outlives_its_executor(tmp_path: Path, seed: int) -> None:
     if reason := find_broker().reason:
         pytest.skip(reason)
-    _run(tmp_path, "kafka_to_kafka", messages=600)
+    _run(tmp_path, seed, "kafka_to_kafka", messages=600)
 
 
 @pytest.mark.long
-def test_a_query_on_a_cluster_whose_executor_is_killed_reads_each_record_once(tmp_path: Path) -> None:
-    _run(tmp_path, "pubsub_on_executors", messages=1000)
+def test_a_query_on_a_cluster_whose_executor_is_killed_reads_each_record_once(tmp_path: Path, seed: int) -> None:
+    _run(tmp_path, seed, "pubsub_on_executors", messages=1000)
 
 
-def _run(folder: Path, flow: str, messages: int) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
-    sys.stdout.write(f"CHAOS_SEED={seed}\n")
+def _run(folder: Path, seed: int, flow: str, messages: int) -> None:
     with ExitStack() as stack:
         outcome = ClusterRig(stack).run(folder / "trial", seed, flow, "executor", messages)
     assert outcome["faults"] == [], outcome

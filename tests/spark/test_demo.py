@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from connectors.cli.demo.run import DemoPlan, run_demo
+
+pytestmark = pytest.mark.guarantee
 
 ROOT = Path(__file__).parents[2]
 NEVER = 2.0

@@ -25,6 +25,7 @@ def run(tmp_path: Path, case: str) -> str:
     return done.stdout
 
 
+@pytest.mark.guarantee
 @pytest.mark.long
 def test_executors_fetch_and_one_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
     said = run(tmp_path, "kill")

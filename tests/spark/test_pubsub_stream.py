@@ -228,6 +228,7 @@ def test_no_fetcher_outlives_its_query_and_a_new_start_works_at_once(stream: Str
     stream.assert_each_once()
 
 
+@pytest.mark.guarantee
 def test_a_query_whose_source_process_is_killed_goes_on_after_a_restart(stream: Stream) -> None:
     stream.publish(100)
     query = stream.start()
@@ -276,6 +277,7 @@ def test_a_bad_row_fails_the_write_and_is_named(stream: Stream) -> None:
         rows.select("orderingKey").write.format("pubsub").option("topicId", stream.topic).mode("append").save()
 
 
+@pytest.mark.guarantee
 def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(stream: Stream) -> None:
     lines = stream.folder / "lines"
     lines.mkdir()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.chaos.rigs.soak_flows import DirectServices
 from tests.chaos.rigs.soak_trial import SoakPlan, SoakTrial
 from tests.chaos.support.spark import SparkJobs
 
+pytestmark = pytest.mark.guarantee
 
-def test_a_query_at_a_steady_rate_with_a_split_and_a_kill_reads_each_record_once_and_in_order(tmp_path: Path) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
-    sys.stdout.write(f"CHAOS_SEED={seed}\n")
+
+def test_a_query_at_a_steady_rate_with_a_split_and_a_kill_reads_each_record_once_and_in_order(
+    tmp_path: Path, seed: int
+) -> None:
     plan = replace(SoakPlan.make(seed, "kinesis_efo", 1), seconds=20.0)
     plan = replace(plan, moments=tuple(replace(moment, second=moment.second / 3) for moment in plan.moments))
     with ExitStack() as stack:

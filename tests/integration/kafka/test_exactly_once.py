@@ -39,6 +39,8 @@ from tests.support.kafka_task import (
     start_process,
 )
 
+pytestmark = pytest.mark.guarantee
+
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
 
 _queries = itertools.count()

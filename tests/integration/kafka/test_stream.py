@@ -290,6 +290,7 @@ def test_12_13_available_now_fails_when_its_topic_is_made_anew(
             drain(query)
 
 
+@pytest.mark.guarantee
 def test_14_a_failed_available_now_batch_is_replayed_after_partitions_were_added(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(5))
@@ -566,6 +567,7 @@ def test_29_without_a_limit_there_is_no_lag_however_busy_the_topic_is(kafka: Kaf
     stream.stop()
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("step", ["tasks_done", "offsets_logged"])
 def test_31_latest_loses_nothing_when_batch_0_fails(kafka: KafkaRig, step: Any) -> None:
     topic = kafka.topic(1)

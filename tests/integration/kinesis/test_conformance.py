@@ -107,6 +107,7 @@ class TestRecords:
             low, high = sorted(int(edge) for edge in ranges[put["ShardId"]].values())
             assert low <= hash_key <= high
 
+    @pytest.mark.guarantee
     @pytest.mark.parametrize("limit", [1, 7, 10_000])
     def test_range_between_two_records_replays_exactly(self, calls: KinesisCalls, limit: int) -> None:
         calls.create()

@@ -473,6 +473,7 @@ def _parents_came_first(efo: Efo) -> None:
         assert max(batches[parent]) < min(batches[child])
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("start", ["trim_horizon", "latest"])
 @pytest.mark.parametrize("stopped", [False, True])
 def test_07_12_two_levels_of_resharding_lose_and_double_nothing(efo: Efo, start: str, stopped: bool) -> None:
@@ -781,6 +782,7 @@ def test_segments_of_another_service_or_of_other_options_are_foreign(two: Efo) -
     assert _rows(two, foreign) == wanted
 
 
+@pytest.mark.guarantee
 def test_what_a_killed_fetcher_has_half_written_is_removed_at_the_next_start(tmp_path: Path) -> None:
     """A container that is killed takes the source process with it, so nobody else is there to do it."""
     root = str(tmp_path / "spool")
@@ -808,6 +810,7 @@ def test_a_spool_of_another_connector_is_refused(efo: Efo) -> None:
 # Processes
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize(
     "point",
     [
@@ -835,6 +838,7 @@ def test_03_a_fetcher_that_dies_anywhere_loses_and_doubles_nothing(two: Efo, tmp
         assert two.polls(lambda: two.rig.drain(query, values)) == 0
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["kinesis.before_free", "kinesis.after_free"])
 def test_03_a_source_that_dies_while_it_frees_loses_and_doubles_nothing(two: Efo, tmp_path: Path, point: str) -> None:
     from connectors.testing.spark_protocol.driver import ReaderDiedError  # noqa: PLC0415 - only here
@@ -855,6 +859,7 @@ def test_03_a_source_that_dies_while_it_frees_loses_and_doubles_nothing(two: Efo
         two.rig.drain(query, values)
 
 
+@pytest.mark.guarantee
 def test_03_a_source_that_is_killed_leaves_no_fetcher_and_a_new_one_goes_on(two: Efo) -> None:
     values: list[bytes] = []
     with two.query() as query:
@@ -892,6 +897,7 @@ def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: 
         efo.until_live(query)
 
 
+@pytest.mark.guarantee
 def test_26_a_fetcher_that_hangs_is_killed_with_its_source(efo: Efo) -> None:
     with efo.query() as query:
         efo.until_live(query)

@@ -76,6 +76,7 @@ def test_02_04_records_are_read_once_and_alike(rig: Rig) -> None:
     assert sum(len(rows) for rows in reads[0]) == len(values)
 
 
+@pytest.mark.guarantee
 def test_07_12_splits_while_the_query_is_down_lose_nothing(rig: Rig) -> None:
     rig.calls.create(1)
     values = rig.put(20)

@@ -5,9 +5,6 @@ Numbered as in ``docs/explanation/kinesis.md``; by the protocol driver, on our o
 
 from __future__ import annotations
 
-import os
-import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,8 @@ import pytest
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
+
+pytestmark = pytest.mark.guarantee
 
 RESHARD_SECONDS = (0.1, 0.3)
 PHASE = 4
@@ -35,9 +34,9 @@ def kinesis(server: KinesisServerProcess, tmp_path: Path) -> KinesisRig:
 
 @pytest.mark.parametrize("start", ["latest", "trim_horizon"])
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-def test_07_08_09_10_12_levels_of_splits_and_merges_under_load(kinesis: KinesisRig, start: str, stopped: bool) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
-    sys.stdout.write(f"CHAOS_SEED={seed}\n")
+def test_07_08_09_10_12_levels_of_splits_and_merges_under_load(
+    kinesis: KinesisRig, start: str, stopped: bool, seed: int
+) -> None:
     with kinesis.query(initialPosition=start, maxRecordsPerTrigger="200") as query:
         if start == "latest":
             query.run_batch(PATIENCE)

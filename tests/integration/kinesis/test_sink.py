@@ -162,6 +162,7 @@ class TestFailures:
         assert write(server, batch(numbered(10))) == 10
         assert stored(server) == numbered(10)
 
+    @pytest.mark.guarantee
     @pytest.mark.parametrize("after_bytes", [0, 30])
     def test_cut_connection_loses_nothing(self, server: KinesisServer, after_bytes: int) -> None:
         server.cut("PutRecords")

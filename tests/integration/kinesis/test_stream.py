@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import secrets
-import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -79,6 +76,7 @@ def test_02_a_range_read_by_other_pages_has_the_same_rows(kinesis: KinesisRig) -
     assert reads[0] == reads[1] == reads[2]
 
 
+@pytest.mark.guarantee
 def test_03_a_driver_that_dies_before_the_commit_loses_and_doubles_nothing(two: KinesisRig) -> None:
     values = two.put(20)
     with two.query() as query:
@@ -90,10 +88,9 @@ def test_03_a_driver_that_dies_before_the_commit_loses_and_doubles_nothing(two: 
         two.drain(query, values)
 
 
+@pytest.mark.guarantee
 @pytest.mark.long
-def test_03_random_crashes_across_splits_and_merges_lose_and_double_nothing(two: KinesisRig) -> None:
-    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
-    sys.stdout.write(f"CHAOS_SEED={seed}\n")
+def test_03_random_crashes_across_splits_and_merges_lose_and_double_nothing(two: KinesisRig, seed: int) -> None:
     choose = random.Random(seed)
     values = two.put(30)
     with two.query(maxRecordsPerTrigger="25") as query:

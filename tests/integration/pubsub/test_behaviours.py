@@ -80,6 +80,7 @@ def test_04_a_message_redelivered_after_a_restart_gives_no_row(rig: PubSubRig) -
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["fetcher/fetch.after_publish_before_ack", "fetcher/fetch.after_ack"])
 def test_05_a_fetcher_killed_before_or_after_its_ack_of_a_segment_not_yet_admitted(rig: PubSubRig, point: str) -> None:
     rig.publish(200)
@@ -93,6 +94,7 @@ def test_05_a_fetcher_killed_before_or_after_its_ack_of_a_segment_not_yet_admitt
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 def test_06_a_kill_after_admission_and_before_the_ack_gives_each_message_once(rig: PubSubRig, tmp_path: Path) -> None:
     rig.publish(200)
     flag = tmp_path / "paused"
@@ -111,6 +113,7 @@ def test_06_a_kill_after_admission_and_before_the_ack_gives_each_message_once(ri
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("step", ["offsets_logged", "tasks_done", "sink_written"])
 def test_07_a_batch_killed_before_sparks_commit_is_replayed_bit_for_bit(rig: PubSubRig, step: str) -> None:
     rig.publish(500)
@@ -397,6 +400,7 @@ def files_of(folder: Path) -> set[tuple[str, bytes]]:
     return found
 
 
+@pytest.mark.guarantee
 def test_28_streams_that_the_server_closes_again_and_again_lose_and_double_nothing(rig: PubSubRig) -> None:
     rig.server.close_streams_every(0.3)
     with rig.query() as query:

@@ -15,6 +15,8 @@ from tests.support.pubsub_rig import PubSubRig
 from tests.support.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep
 from tests.support.spool_writing import object_store_options
 
+pytestmark = pytest.mark.guarantee
+
 OBJECT_STORE_SAMPLE = (
     ("fetcher", "store.before_put"),
     ("fetcher", "store.after_publish"),

@@ -407,6 +407,7 @@ def test_a_long_pause_closes_the_streams_and_room_opens_them_again(fetching: Fet
 # Streams that end, services that go, subscriptions that are gone.
 
 
+@pytest.mark.guarantee
 def test_behaviour_28_streams_closed_all_the_time_lose_and_double_nothing(fetching: Fetching) -> None:
     fetching.server.close_streams_every(0.2)
     group = fetching.start()
@@ -518,6 +519,7 @@ def delete(fetching: Fetching, method: str, name: str) -> None:
 # Crashes and full disks.
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize(
     "point",
     [
@@ -549,6 +551,7 @@ def test_a_fetcher_killed_at_a_durable_step_loses_nothing(
     wait_for(lambda: list((fetching.root / "tmp").iterdir()) == [])
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["fetch.before_nack", "fetch.after_nack"])
 def test_a_fetcher_killed_while_it_gives_back_loses_nothing(
     fetching: Fetching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -581,6 +584,7 @@ def test_after_a_full_disk_what_was_given_back_comes_again(fetching: Fetching, m
     assert only(group).starts == 1
 
 
+@pytest.mark.guarantee
 def test_a_killed_fetcher_is_replaced_and_its_messages_come_again(fetching: Fetching) -> None:
     settings = fetching.settings(ack_deadline_seconds=60)
     group = fetching.start(fetching.limited_plan(PATIENT, settings=settings, publish_period=60.0))

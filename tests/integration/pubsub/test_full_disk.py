@@ -13,6 +13,7 @@ KINDS = ["raised_enospc"] if full_disk.small_disk_refused() else ["tmpfs_running
 """The name says what ran: without user namespaces the error is raised, as tests/unit does at a call of each kind."""
 
 
+@pytest.mark.guarantee
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_disk_loses_and_doubles_nothing_and_drains_by_itself(kind: str, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_all_acked_rows_are_served_before_a_running_query_stops_and_the_next_sta
         query.run_batch()
 
 
+@pytest.mark.guarantee
 def test_available_now_serves_all_acked_rows_of_a_query_that_was_killed_and_ends_with_the_error(rig: PubSubRig) -> None:
     ids = rig.publish(60)
     with rig.query(SMALL) as query:
@@ -91,6 +92,7 @@ def test_a_query_that_starts_when_the_topic_is_deleted_reads_what_the_subscripti
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 def test_messages_that_a_killed_fetcher_held_come_back_before_the_query_of_a_deleted_topic_stops(
     rig: PubSubRig,
 ) -> None:

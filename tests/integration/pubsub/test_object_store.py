@@ -53,6 +53,7 @@ def test_a_second_query_is_refused_until_it_takes_over_and_then_the_first_one_st
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 def test_a_store_that_loses_answers_and_throttles_loses_and_doubles_nothing(
     rig: PubSubRig, objects: ObjectStoreServer
 ) -> None:

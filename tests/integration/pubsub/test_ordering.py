@@ -117,6 +117,7 @@ def test_15_rows_of_a_key_keep_their_order(ordered: OrderedRig, trouble: Callabl
     ordered.assert_in_order()
 
 
+@pytest.mark.guarantee
 def test_15_the_order_outlives_segments_that_are_given_up(ordered: OrderedRig) -> None:
     full = ",".join(
         f"fetcher/{point}=raise:{errno.ENOSPC}:3" for point in ("fetch.before_publish", "segment.before_append")
@@ -131,6 +132,7 @@ def test_15_the_order_outlives_segments_that_are_given_up(ordered: OrderedRig) -
     ordered.assert_in_order()
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["store.before_link", "store.after_publish", "fetch.after_ack"])
 def test_15_the_order_outlives_killed_fetchers(ordered: OrderedRig, tmp_path: Path, point: str) -> None:
     killed = tmp_path / "killed"
@@ -145,6 +147,7 @@ def test_15_the_order_outlives_killed_fetchers(ordered: OrderedRig, tmp_path: Pa
     ordered.assert_in_order()
 
 
+@pytest.mark.guarantee
 def test_15_the_order_outlives_restarts(ordered: OrderedRig) -> None:
     ordered.publish_keyed(60)
     with ordered.query(SMALL) as query:

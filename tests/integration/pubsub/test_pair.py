@@ -19,6 +19,7 @@ def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
         yield PubSubRig(server, server.endpoint, tmp_path, workers, ordering=True)
 
 
+@pytest.mark.guarantee
 def test_30_rows_of_killed_tasks_are_read_once_and_in_order(rig: PubSubRig) -> None:
     options = {"endpoint": rig.endpoint, "topicId": TOPIC, "maxOutstandingBytes": "1"}
     with rig.query({"dedupAttribute": "spark_uid"}) as query:

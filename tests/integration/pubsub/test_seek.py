@@ -159,6 +159,7 @@ def test_26_copies_among_new_messages_are_nothing_to_explain(caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["after_intent", "after_move", "after_record"])
 def test_26_a_crash_at_any_step_of_a_seek_comes_to_the_same(rig: PubSubRig, point: str) -> None:
     between = read_twenty(rig)

@@ -128,6 +128,7 @@ def test_overwrite_is_refused(rig: Rig) -> None:
         PubSubDataSource({"topicId": rig.topic}).writer(SCHEMA, overwrite=True)
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("failpoint", ["publish.before_request=kill:3", "publish.after_last_request=kill"])
 def test_a_killed_task_that_runs_again_publishes_under_the_same_names(rig: Rig, failpoint: str) -> None:
     # Small flow control, so that something is published before the kill.

@@ -44,6 +44,7 @@ def found(rig: PubSubRig) -> Counter[tuple[str, str]]:
     return Counter(zip(rig.sink.values("subscription"), rig.sink.values("messageId"), strict=True))
 
 
+@pytest.mark.guarantee
 def test_every_subscription_is_read_once_through_kills_and_in_order(rig: PubSubRig) -> None:
     expected = publish(rig, 30)
     with rig.query(ALL | {"segmentRecords": "7"}) as query:

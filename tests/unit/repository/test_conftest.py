@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from tests.support.processes import RUN_MARK, orphans
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,15 +35,48 @@ SIX = (
     "def test_a(n):\n    assert os.environ['PYTEST_XDIST_WORKER']\n"
 )
 
+ONCE = """
+import pathlib, pytest
+FILE = pathlib.Path(__file__).with_suffix(".ran")
+{mark}
+@pytest.mark.parametrize("n", range({tests}))
+def test_a(n):
+    before = FILE.with_suffix(f".ran{{n}}")
+    if not before.exists():
+        before.touch()
+        pytest.fail("only once")
+"""
+"""Tests that fail the first time and pass the second."""
 
-def run_pytest(root: Path, files: Mapping[str, str], *arguments: str, ci: str = "") -> str:
-    """Run tests under our conftest; the summary has a line for each that did not pass."""
+SEEDS = """
+import random, sys
+from hypothesis import given, strategies as st
+def test_a(seed):
+    sys.stdout.write(f"drawn {seed} {random.random()}")
+@given(st.integers(0, 2**30))
+def test_b(n):
+    sys.stdout.write(f"drawn {n}")
+"""
+
+
+def prepare(root: Path, files: Mapping[str, str]) -> None:
+    """Write tests, and our conftest above them."""
     for name, text in files.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     shutil.copy(ROOT / "tests" / "conftest.py", root)
-    command = (sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(root))
-    command += ("-p", "no:cacheprovider", "-rA", "-v", *arguments, str(root))
+
+
+def pytest_under(root: Path) -> tuple[str, ...]:
+    """A pytest with our settings, for the tests in this folder."""
+    settings = ("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(root))
+    return (sys.executable, "-m", "pytest", *settings, "-p", "no:cacheprovider")
+
+
+def run_pytest(root: Path, files: Mapping[str, str], *arguments: str, ci: str = "") -> str:
+    """Run tests under our conftest; the summary has a line for each that did not pass."""
+    prepare(root, files)
+    command = (*pytest_under(root), "-rA", "-v", *arguments, str(root))
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"CI": ci}, check=False, capture_output=True, text=True)
     return done.stdout
 
@@ -72,6 +107,70 @@ def test_all_spark_tests_run_in_one_process_and_others_beside_them(tmp_path: Pat
     workers = {tier: {worker for worker, other in ran if other == tier} for tier in ("spark", "unit")}
     assert len(workers["spark"]) == 1
     assert workers["unit"] - workers["spark"]
+
+
+class TestASecondTry:
+    @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "xdist"])
+    def test_of_a_test_that_failed_once_lets_the_run_succeed_and_names_it(
+        self, tmp_path: Path, processes: tuple[str, ...]
+    ) -> None:
+        done = second_try(tmp_path, ONCE.format(mark="", tests=2), *processes)
+        assert done.returncode == 0, done.stdout
+        assert re.search(r"^flaky: unit/test_a\.py::test_a\[1\]$", done.stdout, re.MULTILINE), done.stdout
+        assert "first try of unit/test_a.py::test_a[1]" in done.stdout
+        assert "only once" in done.stdout
+        assert "2 flaky" in done.stdout.splitlines()[-1]
+        flaky = (tmp_path / "build" / "flaky.txt").read_text().splitlines()
+        assert sorted(flaky) == ["unit/test_a.py::test_a[0]", "unit/test_a.py::test_a[1]"]
+
+    def test_of_one_that_fails_again_fails_the_run_and_names_the_other_too(self, tmp_path: Path) -> None:
+        done = second_try(tmp_path, ONCE.format(mark="", tests=1) + "def test_b():\n    assert False\n")
+        assert done.returncode == 1
+        assert "flaky: unit/test_a.py::test_a[0]\n" in done.stdout
+        assert re.search(r"1 failed.* 1 flaky", done.stdout.splitlines()[-1]), done.stdout
+
+    def test_of_one_whose_set_up_failed_counts_it_once(self, tmp_path: Path) -> None:
+        text = ONCE.format(mark="@pytest.fixture", tests=1).replace('@pytest.mark.parametrize("n", range(1))\n', "")
+        text = text.replace("def test_a(n):", "def once(n=0):") + "def test_a(once):\n    pass\n"
+        done = second_try(tmp_path, text)
+        assert done.returncode == 0, done.stdout
+        assert "1 flaky" in done.stdout.splitlines()[-1]
+
+    def test_is_not_given_to_a_test_of_a_guarantee(self, tmp_path: Path) -> None:
+        done = second_try(tmp_path, ONCE.format(mark="@pytest.mark.guarantee", tests=1))
+        assert done.returncode == 1
+        assert "not tried again: a test of a guarantee failed: unit/test_a.py::test_a[0]" in done.stdout
+        assert (tmp_path / "build" / "flaky.txt").read_text() == ""
+
+    def test_is_given_to_none_of_six(self, tmp_path: Path) -> None:
+        done = second_try(tmp_path, ONCE.format(mark="", tests=6))
+        assert done.returncode == 1
+        assert "not tried again: 6 tests failed" in done.stdout
+
+
+def second_try(root: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of tests as .ci/run does."""
+    prepare(root, {"unit/test_a.py": text})
+    command = (*pytest_under(root), "--second-try", *arguments, str(root))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+
+
+class TestTheSeed:
+    def test_of_a_run_is_printed_and_repeats_what_is_drawn(self, tmp_path: Path) -> None:
+        first = run_pytest(tmp_path, {"unit/test_a.py": SEEDS})
+        (seed,) = re.findall(r"^seed: (\d+) ", first, re.MULTILINE)
+        again = run_pytest(tmp_path, {}, "--seed", seed)
+        other = run_pytest(tmp_path, {}, "--seed", str(int(seed) + 1))
+        drawn = [re.findall(r"drawn [\d. ]+", shown) for shown in (first, again, other)]
+        assert drawn[0] == drawn[1]
+        assert len(drawn[0]) > 50
+        assert drawn[0] != drawn[2]
+
+    def test_of_ci_follows_from_the_commit(self, tmp_path: Path) -> None:
+        commit = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, check=True, capture_output=True, text=True)
+        shown = run_pytest(tmp_path, {"unit/test_a.py": SEEDS}, ci="true")
+        assert f"seed: {int(commit.stdout[:8], 16)} " in shown
 
 
 def test_orphan_is_seen_and_a_child_is_not() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.planted_bugs import ROOT, PlantedBug, planted_bugs
 
+pytestmark = pytest.mark.guarantee
+
 BUGS = {bug.name: bug for bug in planted_bugs()}
 FOUR = ("no_fsync_of_the_folder", "dedup_forgotten_over_a_restart", "id_run_after_free", "off_by_one_at_a_cut")
 

@@ -227,6 +227,7 @@ def owners(spool: HandSpool) -> set[str]:
     return {name.partition("-")[0] for name in spool.store.list("tmp")}
 
 
+@pytest.mark.guarantee
 def test_what_killed_fetchers_had_half_written_goes_while_the_query_runs(tmp_path: Path) -> None:
     spool = HandSpool(tmp_path / "spool")
     ledger = spool.open()

@@ -404,6 +404,7 @@ def test_an_interrupt_from_the_terminal_does_not_reach_a_fetcher(spool: Spool) -
 # Supervision.
 
 
+@pytest.mark.guarantee
 def test_a_killed_fetcher_is_followed_by_another_with_a_folder_of_its_own(
     spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def test_only_segments_that_later_batches_read_too_are_remembered_as_checked(spo
     assert max(remembered) <= 2
 
 
+@pytest.mark.guarantee
 def test_a_replay_has_the_partitions_that_it_had(spool: HandSpool) -> None:
     settings = {"starting_position": "earliest", "partition_bytes": 60, "max_partitions": 8}
     with open_stream(spool.root, **settings) as stream:
@@ -244,6 +245,7 @@ POINTS = ("quarantine.before_copy", "quarantine.after_copy", "quarantine.before_
 PUTS = ("ledger.before_put", "ledger.after_put", "store.before_link", "store.after_publish")
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize(
     ("point", "passes"), [(point, 1) for point in POINTS] + [(point, n) for point in PUTS for n in range(1, 7)]
 )

@@ -20,6 +20,8 @@ from connectors.testing.power_loss import Kind, RecordingDisk
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.spool_writing import HandSpool
 
+pytestmark = pytest.mark.guarantee
+
 BATCHES = 1000
 FIRST = ["1", "2", "3"]
 WAITING = ["3", "4", "x"]

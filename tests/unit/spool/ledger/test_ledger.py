@@ -233,6 +233,7 @@ def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
     assert ledger.state.head == 121
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["free.before_record", "free.after_record", "free.after_delete", "ids.after_record"])
 def test_a_crash_while_segments_are_freed_forgets_no_id(point: str, spool: HandSpool) -> None:
     ledger = spool.open()

@@ -15,6 +15,8 @@ from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.clock import ServerClock
 from tests.support.spool_writing import HandSpool, much_later
 
+pytestmark = pytest.mark.guarantee
+
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
 

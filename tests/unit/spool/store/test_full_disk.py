@@ -19,6 +19,8 @@ from tests.support.full_disk_rig import FullDisk, Taking, live_on_full_disk
 from tests.support.power_loss_rig import on_disk
 from tests.support.spool_life import SpoolLife
 
+pytestmark = pytest.mark.guarantee
+
 
 def test_raised_enospc_at_a_call_of_each_kind_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """``./dev chaos power_loss`` does it at every call."""

@@ -21,6 +21,8 @@ from connectors.spool.stream.slices import read_slices
 from tests.support.power_loss_rig import on_disk
 from tests.support.spool_writing import SOURCES
 
+pytestmark = pytest.mark.guarantee
+
 WATCHED = {os.write: "write", os.fsync: "fsync", os.link: "link", os.unlink: "unlink", os.mkdir: "mkdir"}
 
 

@@ -10,8 +10,12 @@ import random
 import sys
 from pathlib import Path
 
+import pytest
+
 from connectors.testing.power_loss import DiskCall, DiskModel, Way
 from tests.support.power_loss_rig import check, losses, record
+
+pytestmark = pytest.mark.guarantee
 
 SAMPLE = 40
 DEATHS = 2

@@ -21,6 +21,8 @@ from tests.support.power_loss_rig import on_disk
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import SOURCES, HandSpool, fill
 
+pytestmark = pytest.mark.guarantee
+
 NOBODY = 65534
 
 

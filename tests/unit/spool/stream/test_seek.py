@@ -112,6 +112,7 @@ def test_what_was_read_before_is_read_again_once(spool: HandSpool, source: Sourc
     assert spool.read(20, 40)[0][0] == (20, "0")
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["before_intent", "after_intent", "after_move", "after_record", "after_forget"])
 def test_a_crash_at_any_step_comes_to_the_same(spool: HandSpool, source: Source, point: str) -> None:
     ledger = read_some(spool)

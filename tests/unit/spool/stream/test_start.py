@@ -17,6 +17,8 @@ from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.spool_writing import HandSpool
 
+pytestmark = pytest.mark.guarantee
+
 FEW, MANY = 3, 300
 ENTRIES_LOOKED_AT = 20
 

@@ -124,6 +124,7 @@ def test_reader_has_no_spark_session_and_no_checkpoint_location(traced: Traced) 
     assert SparkSession.getActiveSession() is None
 
 
+@pytest.mark.guarantee
 def test_reader_is_killed_at_once_when_the_query_stops_and_stop_is_not_called(traced: Traced) -> None:
     with traced.query() as query:
         query.run_batch()
@@ -150,6 +151,7 @@ def test_constructors_run_in_the_source_process_and_in_a_planner_and_tasks_get_i
     assert {event["role"] for event in traced.calls("read")} == {"task"}
 
 
+@pytest.mark.guarantee
 def test_reader_inside_a_call_outlives_its_killed_parent_until_the_call_ends(traced: Traced) -> None:
     traced.head(1)
     pause = traced.folder / "pause"
@@ -404,6 +406,7 @@ def test_schema_of_the_user_replaces_that_of_the_source(traced: Traced) -> None:
 # Crashes and replays
 
 
+@pytest.mark.guarantee
 @pytest.mark.parametrize("step", STEPS)
 def test_crash_at_a_step_is_followed_by_a_restart_that_loses_and_doubles_nothing(traced: Traced, step: Step) -> None:
     with traced.query({"limit": "3"}) as query:
@@ -463,6 +466,7 @@ def test_failing_sink_ends_the_query_and_the_batch_is_replayed(traced: Traced) -
     assert traced.sink.values("value") == [0, 1, 2]
 
 
+@pytest.mark.guarantee
 def test_driver_process_killed_at_a_failpoint_is_followed_by_a_replay(traced: Traced) -> None:
     traced.head(6)
     environment = {"CONNECTORS_FAILPOINTS": "protocol.tasks_done=kill:2"}
