@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 import time
 import zlib
@@ -44,11 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Choose the seed of the run, before hypothesis and the processes of pytest-xdist read their options."""
+    """Choose seed and order of the run, before hypothesis and the processes of pytest-xdist read their options."""
     option = config.option
     option.seed = default_seed() if option.seed is None else option.seed
     if option.hypothesis_seed is None:
         option.hypothesis_seed = option.seed
+    option.loadscopereorder = False  # `GROUPS` has the order
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,31 +75,52 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if (item.get_closest_marker("long") is not None) != only_long]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
+    items.sort(key=lambda item: group_of(item.nodeid)[0])
     for item in items:
         tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if tier in TIERS:
             item.add_marker(tier)
 
 
-class ServerScheduling(LoadScopeScheduling):
-    """Which tests run in one process, where several run at a time.
+SPARK_PROGRAMS = re.compile(
+    r"spark/test_(\w*kills|autoload|cluster|connect|demo|image|pubsub_executors|register|soak)\b"
+)
+GROUPS = (
+    ("programs of Spark", SPARK_PROGRAMS),
+    ("spark", re.compile(r"^(tests/)?spark/")),
+    ("kafka", re.compile(r"integration/kafka/")),
+    ("emulator", re.compile(r"emulator")),
+    ("stores", re.compile(r"contract/test_stores")),
+    ("kinesis-local", re.compile(r"kinesis_local|kinesis/test_local")),
+)
+"""What runs in one process each, in the order in which they start: the first ones take longest.
 
-    All that start Spark, since two cores carry one Spark, and all that share a server that takes seconds to start: the
-    Pub/Sub emulator, a Kafka broker, kinesis-local, object stores. Each other test goes where there is room. The
-    largest group comes first.
+Sessions of Spark, and tests that start programs of Spark, since two cores carry two Sparks and no more; and all that
+share a server that takes seconds to start.
+"""
+
+
+def group_of(name: str) -> tuple[int, str]:
+    """Return the place and the name of the group of a test.
+
+    A module of unit tests is a group, so that what it reads once is read once; any other test goes where there is room.
+    """
+    for place, (group, pattern) in enumerate(GROUPS):
+        if pattern.search(name):
+            return place, group
+    if "unit/" in name:
+        return len(GROUPS) + 1, name.partition("::")[0]
+    return len(GROUPS), name
+
+
+class ServerScheduling(LoadScopeScheduling):
+    """Which tests run in one process, where several run at a time: those of one group.
+
     (pytest-xdist's own ``loadgroup`` writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(("tests/spark/", "spark/")):
-            return "spark"
-        if "integration/kafka/" in nodeid:
-            return "kafka"
-        if "kinesis_local" in nodeid or "kinesis/test_local" in nodeid:
-            return "kinesis-local"
-        if "contract/test_stores" in nodeid:
-            return "stores"
-        return "emulator" if "emulator" in nodeid else nodeid
+        return group_of(nodeid)[1]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -100,13 +100,16 @@ def test_a_skip_is_a_skip_elsewhere_a_warning_an_error_and_the_tier_the_folder(t
     assert re.search(r"^FAILED .*test_warning", shown, re.MULTILINE)
 
 
-def test_all_spark_tests_run_in_one_process_and_others_beside_them(tmp_path: Path) -> None:
-    shown = run_pytest(tmp_path, {"spark/test_spark.py": SIX, "unit/test_unit.py": SIX}, "-n", "2")
-    ran = re.findall(r"^\[(gw\d)\].* PASSED .*test_(spark|unit)\.py", shown, re.MULTILINE)
-    assert len(ran) == 12, shown
-    workers = {tier: {worker for worker, other in ran if other == tier} for tier in ("spark", "unit")}
-    assert len(workers["spark"]) == 1
-    assert workers["unit"] - workers["spark"]
+def test_sessions_of_spark_share_a_process_programs_of_spark_another_and_the_rest_runs_beside_them(
+    tmp_path: Path,
+) -> None:
+    names = ("spark/test_spark.py", "spark/test_soak.py", "integration/test_more.py", "unit/test_unit.py")
+    shown = run_pytest(tmp_path, dict.fromkeys(names, SIX), "-n", "3")
+    ran = re.findall(r"^\[(gw\d)\].* PASSED .*\b(\w+/test_\w+\.py)::", shown, re.MULTILINE)
+    assert len(ran) == 24, shown
+    workers = {name: {worker for worker, other in ran if other == name} for name in names}
+    assert [len(workers[name]) for name in names if name != "integration/test_more.py"] == [1, 1, 1]
+    assert workers["spark/test_spark.py"] != workers["spark/test_soak.py"]
 
 
 class TestASecondTry:
