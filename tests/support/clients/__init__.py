@@ -19,9 +19,20 @@ from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.servers.java import find_java
 from connectors.testing.servers.maven import ClassPath, class_path
 
-__all__ = ["as_bytes", "as_field", "as_text", "client_versions", "find_java_client", "run_go_client", "run_java_client"]
+__all__ = [
+    "NPM",
+    "as_bytes",
+    "as_field",
+    "as_text",
+    "client_versions",
+    "find_java_client",
+    "run_go_client",
+    "run_java_client",
+]
 
 _FOLDER = Path(__file__).parent
+NPM = _FOLDER.parent / "npm"
+"""Sets of packages through npm that only tests need."""
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 _SECONDS = 300
 _BUILD_SECONDS = 1200

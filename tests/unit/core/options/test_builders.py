@@ -13,6 +13,7 @@ from connectors import options
 from connectors.core.errors import OptionError
 from connectors.pubsub.options.source import parse_read_options
 from connectors.testing.servers.node_packages import node_packages
+from tests.support.clients import NPM
 
 ROOT = Path(__file__).parents[4]
 _PROGRAM = """\
@@ -59,7 +60,7 @@ def test_a_type_checker_accepts_right_options_and_finds_a_wrong_name_type_and_ch
 
 def test_the_checker_of_editors_accepts_and_finds_the_same(tmp_path: Path) -> None:
     """Pyright is a program of node's: npm installs it, so this test is where npm is."""
-    pyright = node_packages("pyright", ROOT / "tests/support/npm")
+    pyright = node_packages("pyright", NPM)
     if pyright.reason:
         pytest.skip(pyright.reason)
     (tmp_path / "job.py").write_text(_PROGRAM + "".join(_WRONG))

@@ -1,0 +1,43 @@
+"""Downloads and compiles what the tests of `./dev test` need, all at the same time, so that no test waits for it.
+
+What cannot be had is named; the test that needs it then says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from connectors.testing.servers.maven import class_path
+from connectors.testing.servers.node_packages import MANIFESTS, node_packages
+from connectors.testing.servers.toxiproxy import find_toxiproxy
+from tests.support.clients import NPM
+
+PARTS: dict[str, Callable[[], str]] = {
+    "toxiproxy": lambda: find_toxiproxy().reason,
+    "kafka-broker": lambda: class_path("kafka-broker").reason,
+    "kafka-spark": lambda: class_path("kafka-spark").reason,
+    "kinesis-local": lambda: node_packages("kinesis-local", MANIFESTS).reason,
+    "azurite": lambda: node_packages("azurite", MANIFESTS).reason,
+    "pyright": lambda: node_packages("pyright", NPM).reason,
+}
+
+
+def prepare(part: str) -> str:
+    """Return what there is to say of a part: how long it took, or why it cannot be had."""
+    begin = time.monotonic()
+    reason = PARTS[part]()
+    return f"{part}: {reason}" if reason else f"{part}: ready after {time.monotonic() - begin:.0f} s"
+
+
+def main() -> None:
+    """Prepare all parts."""
+    with ThreadPoolExecutor(len(PARTS)) as together:
+        for line in together.map(prepare, PARTS):
+            sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()
