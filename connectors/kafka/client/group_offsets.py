@@ -59,12 +59,21 @@ def read_group_offset(
             raise denied or refused or connector_error(error.args[0], group) from None
         if committed.error is not None:
             raise connector_error(committed.error, group)
-        return committed.offset, committed.metadata
+        return committed.offset, metadata_of(committed)
 
     try:
         return patiently(ask)
     finally:
         consumer.close()
+
+
+def metadata_of(committed: Any) -> str | None:
+    """Return the metadata of a committed offset; other clients may commit bytes that are no text."""
+    try:
+        metadata: str | None = committed.metadata
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    return metadata
 
 
 def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:

@@ -25,7 +25,7 @@ from connectors.core.failpoints import failpoint
 from connectors.core.pool import Cache
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
-from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings
+from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of
 from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Markers, for_each
 from connectors.kafka.sink.rows import Columns, records
@@ -160,7 +160,7 @@ class _TaskWrite:
         (response,) = self._transaction.call(lambda: _committed(self._consumer, topic), read_only=True)
         if response.error is not None:
             raise connector_error(response.error, f"topic {topic}")
-        marker = Marker.read(response.offset, response.metadata, self._id)
+        marker = Marker.read(response.offset, metadata_of(response), self._id)
         if marker is None:
             # Without the topic, the commit of the group's offset would fail, after all rows were sent.
             listed = self._transaction.call(
