@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.processes import RUN_MARK, orphans
+from tests.support.quick_java import OPTIONS, VARIABLE
 from tests.support.second_try import SecondTry
 from tests.support.seeds import default_seed
 
@@ -31,6 +32,7 @@ settings.load_profile("house")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault(VARIABLE, OPTIONS)
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # else one JVM in forty dies in fork(), where gRPC was used before
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of a test compiles all of our modules
 sys.dont_write_bytecode = False

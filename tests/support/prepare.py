@@ -14,6 +14,7 @@ from connectors.testing.servers.maven import class_path
 from connectors.testing.servers.node_packages import MANIFESTS, node_packages
 from connectors.testing.servers.toxiproxy import find_toxiproxy
 from tests.support.clients import NPM
+from tests.support.quick_java import make_archive
 
 PARTS: dict[str, Callable[[], str]] = {
     "toxiproxy": lambda: find_toxiproxy().reason,
@@ -21,6 +22,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kafka-spark": lambda: class_path("kafka-spark").reason,
     "kinesis-local": lambda: node_packages("kinesis-local", MANIFESTS).reason,
     "azurite": lambda: node_packages("azurite", MANIFESTS).reason,
+    "archive of Spark's classes": make_archive,
     "pyright": lambda: node_packages("pyright", NPM).reason,
 }
 
