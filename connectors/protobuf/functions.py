@@ -98,6 +98,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
     schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
     headers: ColumnOrName | None = None,
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
     engine: str = "auto",
 ) -> Column:
@@ -114,7 +115,9 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
             version gives the columns (not needed with a descriptor set or a class), and how to log in; see
             `docs/reference/protobuf.md`. Messages are then in Confluent's frames.
-        headers: the column of Kafka's headers, for writers that put the schema's id there.
+        headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
+        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
+            ``__value_schema_id``; that of the other column is never taken.
         fields: top-level columns to keep, in this order; None for all.
         engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
             jvm where the jar is there and nothing is asked for that it has not; else it takes what is faster for each
@@ -127,12 +130,12 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
-    own = any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
+    own = isKey or any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
     parsed, chosen = _checked("from_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None)
+    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None, is_key=isKey)
     return convert(data) if headers is None else convert(data, headers)
 
 
@@ -144,6 +147,7 @@ def _decoder(
     fields: Sequence[str] | None,
     *,
     headers: bool,
+    is_key: bool = False,
 ) -> Callable[..., Column]:
     registry = None if schema_registry is None else parse_registry_options(schema_registry)
     if registry is not None:
@@ -156,7 +160,8 @@ def _decoder(
     result = (plan if columns is None else select_fields(plan, columns)).spark_type
     if parsed.error_column:
         result = StructType([StructField("value", result), StructField("error", StringType())])
-    call = DecodeCall(_needed_files(descriptors, message, parsed), message, parsed, columns, chosen, registry)
+    needed = _needed_files(descriptors, message, parsed)
+    call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key)
     return function_of(call, result, _session(), headers=headers)
 
 
@@ -389,8 +394,8 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
         if own:
             raise ProtobufAnalysisError(
                 "PROTOBUF_ENGINE",
-                "Spark's own function has no messageClass, fields, schemaRegistry and headers, none of the options "
-                "on.error, wire.format and use.deprecated.format, and is not for register_sql",
+                "Spark's own function has no messageClass, fields, schemaRegistry, headers and isKey, none of the "
+                "options on.error, wire.format and use.deprecated.format, and is not for register_sql",
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )

@@ -33,8 +33,9 @@ from connectors.protobuf.upb.encoder import Encoder
 __all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
 
 F: Final = FieldDescriptor
-# The Kafka headers that can hold an id.
-_HEADERS: Final = ("__value_schema_id", "__key_schema_id")
+# The Kafka headers that hold the id or GUID of the key's and of the value's schema.
+_KEY_HEADER: Final = "__key_schema_id"
+_VALUE_HEADER: Final = "__value_schema_id"
 _ID_END: Final = 5
 _GUID_END: Final = 17
 _FIRST_MESSAGE: Final = (0,)
@@ -119,9 +120,13 @@ def _zig_zag(value: int) -> bytes:
 
 
 def read_frames(
-    column: pa.BinaryArray, headers: list[Mapping[str, Any] | None] | None = None, *, deprecated: bool = False
+    column: pa.BinaryArray,
+    headers: list[Mapping[str, Any] | None] | None = None,
+    *,
+    is_key: bool = False,
+    deprecated: bool = False,
 ) -> Frames:
-    """Take frames apart; a row with an id in its headers is the message alone."""
+    """Take frames apart; a row with the id of this column in its headers is the message alone."""
     if headers is None and not deprecated:
         frames = _usual_frames(column)
         if frames is not None:
@@ -133,7 +138,9 @@ def read_frames(
         message, key = None, None
         try:
             if data is not None:
-                message, key = _take_apart(data, headers[row] if headers else None, deprecated=deprecated)
+                message, key = _take_apart(
+                    data, (headers[row] if headers else None) or {}, is_key=is_key, deprecated=deprecated
+                )
         except BadRowError as error:
             errors[row] = str(error)
         messages.append(message)
@@ -141,12 +148,18 @@ def read_frames(
     return Frames(pa.array(messages, pa.binary()), keys, errors)
 
 
-def _take_apart(data: bytes, headers: Mapping[str, Any] | None, *, deprecated: bool) -> tuple[bytes, SchemaKey]:
-    for name in _HEADERS:
-        value = (headers or {}).get(name)
-        if value is not None:
-            return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
-    key, place = read_prefix(data, deprecated=deprecated)
+def _take_apart(data: bytes, headers: Mapping[str, Any], *, is_key: bool, deprecated: bool) -> tuple[bytes, SchemaKey]:
+    name, other = (_KEY_HEADER, _VALUE_HEADER) if is_key else (_VALUE_HEADER, _KEY_HEADER)
+    value = headers.get(name)
+    if value is not None:
+        return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
+    try:
+        key, place = read_prefix(data, deprecated=deprecated)
+    except BadRowError as error:
+        if headers.get(other) is None:
+            raise
+        column = "value" if is_key else "key"
+        raise BadRowError(f"{error}; if this is the {column}, give isKey={not is_key}: {other} has its id") from None
     return data[place:], key
 
 
@@ -226,7 +239,8 @@ class FramedDecoder:
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
     Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `deprecated`, message indexes are plain varints.
+    rows, while it gives others. With `is_key`, the ids in headers are those of keys. With `deprecated`, message indexes
+    are plain varints.
     """
 
     def __init__(
@@ -235,18 +249,20 @@ class FramedDecoder:
         reader: MessageType,
         registry: Registry | None,
         *,
+        is_key: bool = False,
         deprecated: bool = False,
         permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
-        self._deprecated, self._permissive, self._clock = deprecated, permissive, clock
+        self._is_key, self._deprecated, self._permissive, self._clock = is_key, deprecated, permissive, clock
         self._verdicts: dict[SchemaKey, str] = {}
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
-        frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self._deprecated)
+        by_name = None if headers is None else _by_name(headers)
+        frames = read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
         payloads = frames.messages

@@ -64,17 +64,30 @@ def test_a_guid_stands_after_the_magic_byte_1() -> None:
     assert frames.keys == [SchemaKey(guid.hex(), (0,))]
 
 
-def test_an_id_in_a_header_leaves_the_message_as_it_is() -> None:
-    guid = bytes(range(16))
-    data = pa.array([b"a", b"b", bytes.fromhex("00 00000002 00") + b"c"])
-    headers = [
-        {"__value_schema_id": b"\x01" + guid + b"\x02\x02"},
-        {"other": b"x", "__key_schema_id": bytes.fromhex("00 00000009")},
-        {"other": b"x"},
-    ]
-    frames = read_frames(data, headers)
-    assert frames.messages.to_pylist() == [b"a", b"b", b"c"]
-    assert frames.keys == [SchemaKey(guid.hex(), (1,)), SchemaKey(9, (0,)), SchemaKey(2, (0,))]
+GUIDS = [bytes(range(place, place + 16)) for place in (0, 16)]
+KEY_HEADERS = {"__key_schema_id": b"\x01" + GUIDS[0] + b"\x02\x02"}
+VALUE_HEADERS = {"__value_schema_id": b"\x01" + GUIDS[1]}
+
+
+@pytest.mark.parametrize("is_key", [True, False])
+def test_a_header_that_has_the_id_of_a_column_leaves_its_message_as_it_is(is_key: bool) -> None:
+    data = pa.array([b"a", b"b", bytes.fromhex("00 00000002 00") + b"c", None])
+    name = "__key_schema_id" if is_key else "__value_schema_id"
+    both = KEY_HEADERS | VALUE_HEADERS
+    headers = [both, {"other": b"x", name: bytes.fromhex("00 00000009")}, {"other": b"x"}, both]
+    frames = read_frames(data, headers, is_key=is_key)
+    assert frames.messages.to_pylist() == [b"a", b"b", b"c", None]
+    first = SchemaKey(GUIDS[0].hex(), (1,)) if is_key else SchemaKey(GUIDS[1].hex(), (0,))
+    assert frames.keys == [first, SchemaKey(9, (0,)), SchemaKey(2, (0,)), None]
+
+
+@pytest.mark.parametrize("is_key", [True, False])
+def test_the_header_of_the_other_column_is_never_taken(is_key: bool) -> None:
+    other = VALUE_HEADERS if is_key else KEY_HEADERS
+    frames = read_frames(pa.array([bytes.fromhex("00 00000002 00") + b"c", b"\x08\x05"]), [other, other], is_key=is_key)
+    assert frames.keys == [SchemaKey(2, (0,)), None]
+    assert frames.messages.to_pylist() == [b"c", None]
+    assert f"isKey={not is_key}: {next(iter(other))} has its id" in frames.errors[1]
 
 
 @pytest.mark.parametrize(
