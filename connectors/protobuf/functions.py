@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
-from connectors.protobuf.confluent.frames import indexes_of, message_at
+from connectors.protobuf.confluent.frames import indexes_of
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import (
@@ -107,7 +107,8 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     Args:
         data: the column, or its name.
         messageName: the short or full name of a top-level message of the descriptor set. Without a descriptor set, a
-            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`.
+            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`. With a
+            schema registry also a nested message, such as ``Order.Item``; not needed for a schema with one message.
         descFilePath: a descriptor set file (``protoc --include_imports --descriptor_set_out``); the driver reads it.
         options: see `docs/reference/protobuf.md`; names in any case.
         binaryDescriptorSet: the bytes of a descriptor set.
@@ -353,11 +354,12 @@ def _locate(
     if descriptor is not None:
         return class_descriptor_set(descriptor), descriptor.full_name, None
     descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
-    return descriptors, schema_of(descriptors).find(str(name)).full_name, None
+    found = schema_of(descriptors).find(str(name), nested=registry is not None)
+    return descriptors, found.full_name, None
 
 
 def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
-    """Return the descriptor set and the full name of a subject's message, the first one where there is no name."""
+    """Return the descriptor set and the full name of a subject's message, the only one where there is no name."""
     if registry.subject is None:
         raise OptionError(
             "OPTION_MISSING",
@@ -366,7 +368,8 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
             "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
         )
     registered = Registry(registry).latest(registry.subject)
-    message = message_at(registered, (0,)) if name is None else schema_of(registered.files).find(str(name))
+    where = f"the subject {registry.subject}"
+    message = schema_of(registered.files).find_in(registered.main, None if name is None else str(name), where)
     return registered.files, message.full_name, registered
 
 

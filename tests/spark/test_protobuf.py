@@ -222,7 +222,7 @@ def test_confluent_frames_with_a_registry_and_ids_in_headers(spark: SparkSession
         decoded = framed.select(from_protobuf("value", "behaviours.Basic", schemaRegistry=registry).alias("event"))
         assert [tuple(row.event) for row in decoded.collect()] == [(number, "t", None) for number in (1, 2, 3)]
         first = spark.range(1).select(
-            from_protobuf(sf.lit(b"\0\0\0\0\1\0\x08\x01"), schemaRegistry=registry).alias("event")
+            from_protobuf(sf.lit(b"\0\0\0\0\1\0\x08\x01"), "Scalars", schemaRegistry=registry).alias("event")
         )
         assert first.schema["event"].dataType.simpleString().startswith("struct<bool_value:boolean,")
         # The id of the schema, and the way to its fourth message.

@@ -26,7 +26,7 @@ from connectors.core.errors import SourceGoneError
 from connectors.protobuf.columns import offsets
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import BadRowError, ProtobufError, analysis_error
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, parse_set, pool_of
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, nested_name, parse_set, pool_of
 from connectors.protobuf.upb.decoder import Decoded, Decoder
 from connectors.protobuf.upb.encoder import Encoder
 
@@ -321,7 +321,7 @@ class FramedDecoder:
             writer = message_at(registered, key.indexes)
         except (BadRowError, ProtobufError) as error:
             return str(error)
-        if writer.name != self.reader.name:
+        if nested_name(writer) != nested_name(self.reader):
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
         reason = difference(writer, self.reader)
         return reason and f"cannot be read: {reason} (schema {key.schema})"

@@ -5,7 +5,7 @@ Every pool is private: two versions of one file would clash in protobuf's defaul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 
 # The stubs of protobuf lack attributes, and say None where there is none.
 MessageType: TypeAlias = Any
@@ -31,6 +31,7 @@ __all__ = [
     "Schema",
     "add_with_imports",
     "class_descriptor_set",
+    "nested_name",
     "parse_set",
     "pool_of",
     "read_descriptor_file",
@@ -171,24 +172,61 @@ class Schema:
         self._extensions: dict[str, list[FieldType]] | None = None  # by message, when they are first asked for
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
-    def find(self, name: str) -> MessageType:
+    def find(self, name: str, *, nested: bool = False) -> MessageType:
         """Return the first top-level message, in the order of the files, with this short or full name.
 
-        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
+        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``), but with `nested`: then by their
+        full name, or that without the package (``Order.Item``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
-        names = []
-        for file in self.files.file:
-            for message in self.pool.FindFileByName(file.name).message_types_by_name.values():
-                if name in {message.name, message.full_name}:
-                    return message
-                names.append(message.name)
-        listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
+        messages = [message for file in self.files.file for message in self._messages(file.name, nested=nested)]
+        found = [message for message in messages if name in {nested_name(message), message.full_name}]
+        if found:
+            return min(found, key=lambda message: message.containing_type is not None)
+        listed = _listed(messages)
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",
             messageName=name,
-            action=f"The descriptor set has, at top level: {listed or 'no message'}. Nested messages are not found by "
-            "name.",
+            action=f"The descriptor set has: {listed}."
+            if nested
+            else f"The descriptor set has, at top level: {listed}. Nested messages are not found by name.",
         )
+
+    def find_in(self, file: str, name: str | None, where: str) -> MessageType:
+        """Return a message by its name, also a nested one: of this file, else of those that it imports.
+
+        Without a name it is the only message of the file at top level. `where` says in errors which schema this is.
+        """
+        own = self._messages(file, nested=True)
+        if name is None:
+            found = [message for message in own if message.containing_type is None]
+            if len(found) == 1:
+                return found[0]
+            raise analysis_error(
+                "PROTOBUF_MESSAGE_NOT_FOUND",
+                messageName="''",
+                where=f"{where} has {'several messages' if found else 'no message'}",
+                action=f"Give one as messageName: {_listed(own)}." if found else "",
+            )
+        for message in own:
+            if name in {nested_name(message), message.full_name}:
+                return message
+        try:
+            return self.find(name, nested=True)
+        except ProtobufAnalysisError:
+            raise analysis_error(
+                "PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, where=where, action=f"It has: {_listed(own)}."
+            ) from None
+
+    def _messages(self, file: str, *, nested: bool) -> list[MessageType]:
+        """Return the messages of a file, each before those in it."""
+        messages: list[MessageType] = []
+        pending = [*self.pool.FindFileByName(file).message_types_by_name.values()]
+        while pending:
+            message = pending.pop(0)
+            messages.append(message)
+            if nested:
+                pending[:0] = [inner for inner in message.nested_types if not inner.GetOptions().map_entry]
+        return messages
 
     def lenient(self, field: FieldType) -> bool:
         """Return whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
@@ -231,6 +269,17 @@ class Schema:
                 for extension in _extensions_in(file, file.message_types_by_name.values()):
                     self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
         return [*message.fields, *self._extensions.get(message.full_name, ())]
+
+
+def nested_name(message: MessageType) -> str:
+    """Return the name of a message without that of its package, such as ``Order.Item``."""
+    name: str = message.full_name
+    return name.removeprefix(f"{message.file.package}.")
+
+
+def _listed(messages: Sequence[MessageType]) -> str:
+    names = [nested_name(message) for message in messages[:_MOST_LISTED]]
+    return ", ".join([*names, *["..."] * (len(messages) > _MOST_LISTED)]) or "no message"
 
 
 def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
