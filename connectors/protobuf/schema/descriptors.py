@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
@@ -49,7 +49,23 @@ _WELL_KNOWN: Final = {
 }
 _MOST_LISTED: Final = 20
 _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
+_JAVA_VERIFY: Final = 2  # JavaFeatures.Utf8Validation.VERIFY
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
+
+
+def _java_features() -> type[Any]:
+    """Return the class of a FeatureSet that knows the features of google/protobuf/java_features.proto alone."""
+    file = FileDescriptorProto(name="connectors/java_features.proto", syntax="proto2")
+    features, java = file.message_type.add(name="Features"), file.message_type.add(name="Java")
+    features.field.add(name="java", number=1001, type=FieldDescriptorProto.TYPE_MESSAGE, type_name=".Java")
+    java.field.add(name="legacy_closed_enum", number=1, type=FieldDescriptorProto.TYPE_BOOL)
+    java.field.add(name="utf8_validation", number=2, type=FieldDescriptorProto.TYPE_INT32)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Features"))
+
+
+_JAVA_FEATURES: Final = _java_features()
 
 
 def read_descriptor_file(path: str | Path) -> bytes:
@@ -161,6 +177,32 @@ class EnumPlan:
         return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """What a field of an edition inherits or says, and a pool does not tell: it drops the features from options."""
+
+    validated: bool = True  # features.utf8_validation
+    validated_in_java: bool = False  # features.(pb.java).utf8_validation, which goes before the other
+    closed_enum: bool = False  # features.(pb.java).legacy_closed_enum
+
+    @property
+    def lenient(self) -> bool:
+        return not (self.validated or self.validated_in_java)
+
+    def below(self, options: Any) -> _Features:
+        """Return the features of what has these options inside of what has the features `self`."""
+        if not options.HasField("features"):
+            return self
+        general = options.features
+        # Not by the extension: whether this process knows it depends on what else it has imported.
+        java = _JAVA_FEATURES.FromString(general.SerializeToString()).java
+        return _Features(
+            general.utf8_validation != _NO_VALIDATION if general.HasField("utf8_validation") else self.validated,
+            java.utf8_validation == _JAVA_VERIFY if java.HasField("utf8_validation") else self.validated_in_java,
+            java.legacy_closed_enum if java.HasField("legacy_closed_enum") else self.closed_enum,
+        )
+
+
 class Schema:
     """A serialized descriptor set in a private pool, with what a pool does not say."""
 
@@ -168,6 +210,12 @@ class Schema:
         self.files = parse_set(data)
         self.pool = pool_of(self.files)
         self._lenient = {file.name: _is_lenient(file) for file in self.files.file}
+        self._features = {
+            name: features
+            for file in self.files.file
+            if file.syntax == "editions"
+            for name, features in _features_in(file)
+        }
         self._proto2 = {file.name for file in self.files.file if file.syntax in {"", "proto2"}}
         self._extensions: dict[str, list[FieldType]] | None = None  # by message, when they are first asked for
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
@@ -235,20 +283,20 @@ class Schema:
         """
         if field.containing_type.GetOptions().map_entry:
             return False
-        options = field.GetOptions()
-        if options.HasField("features") and options.features.HasField("utf8_validation"):
-            return bool(options.features.utf8_validation == _NO_VALIDATION)
-        return self._lenient[field.file.name]
+        features = self._features.get(field.full_name)
+        return self._lenient[field.file.name] if features is None else features.lenient
 
     def enum(self, field: FieldType) -> EnumPlan | None:
         """Return the enum of a field; None where the field has another type.
 
-        Java looks at the file of the field too: every enum is closed for a proto2 field.
+        Java looks at the field too: every enum is closed for a proto2 field, and for one with its legacy_closed_enum.
         """
         enum = field.enum_type
         if enum is None:
             return None
-        closed = bool(enum.is_closed) or field.file.name in self._proto2
+        features = self._features.get(field.full_name)
+        legacy = field.file.name in self._proto2 if features is None else features.closed_enum
+        closed = bool(enum.is_closed) or legacy
         key = enum.full_name, closed
         if key not in self._enums:
             names: dict[int, str] = {}
@@ -282,6 +330,22 @@ def _listed(messages: Sequence[MessageType]) -> str:
     return ", ".join([*names, *["..."] * (len(messages) > _MOST_LISTED)]) or "no message"
 
 
+def _features_in(file: FileDescriptorProto) -> Iterator[tuple[str, _Features]]:
+    """Yield the full name of each field and extension in a file of an edition, and its features."""
+    top = _Features().below(file.options)
+    pending = [(f"{file.package}." if file.package else "", message, top) for message in file.message_type]
+    yield from ((f"{file.package}.{field.name}".lstrip("."), top.below(field.options)) for field in file.extension)
+    while pending:
+        scope, message, outer = pending.pop()
+        features, name = outer.below(message.options), f"{scope}{message.name}."
+        oneofs = [features.below(oneof.options) for oneof in message.oneof_decl]
+        for field in message.field:
+            parent = oneofs[field.oneof_index] if field.HasField("oneof_index") else features
+            yield name + field.name, parent.below(field.options)
+        yield from ((name + field.name, features.below(field.options)) for field in message.extension)
+        pending += [(name, inner, features) for inner in message.nested_type]
+
+
 def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
     """Yield the extensions that a file or message declares, with those of the messages in it."""
     yield from scope.extensions_by_name.values()
@@ -290,6 +354,4 @@ def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[Fiel
 
 
 def _is_lenient(file: FileDescriptorProto) -> bool:
-    if file.syntax == "editions":
-        return bool(file.options.features.utf8_validation == _NO_VALIDATION)
     return file.syntax != "proto3" and not file.options.java_string_check_utf8
