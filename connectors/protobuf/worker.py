@@ -181,6 +181,7 @@ class DecodeCall:
                 reader,
                 registry,
                 is_key=self.is_key,
+                extensions=options.extensions,
                 deprecated=options.deprecated_format,
                 permissive=options.permissive,
             )

@@ -207,8 +207,12 @@ def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
     return tuple(indexes)
 
 
-def difference(writer: MessageType, reader: MessageType) -> str:
-    """Return the first field, by number, that a reader would take for something else; empty if there is none."""
+def difference(writer: MessageType, reader: MessageType, *, extensions: bool = False) -> str:
+    """Return the first field, by number, that a reader would take for something else; empty if there is none.
+
+    Types of one group stand for each other, and one value for a list of it. Several values for one, or fields that
+    can all be there for members of one oneof, would lose values. `extensions` are compared where they are columns.
+    """
     seen: set[tuple[str, str]] = set()
     pending = [(writer, reader)]
     while pending:
@@ -216,15 +220,46 @@ def difference(writer: MessageType, reader: MessageType) -> str:
         if (ours.full_name, theirs.full_name) in seen:
             continue
         seen.add((ours.full_name, theirs.full_name))
-        numbers = {field.number: field for field in theirs.fields}
-        for field in ours.fields:
-            other = numbers.get(field.number)
-            if other is None:
-                continue
-            if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
-                return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
-            if field.message_type is not None:
-                pending.append((field.message_type, other.message_type))
+        numbers = {field.number: field for field in _fields(theirs, extensions=extensions)}
+        shared = [
+            (field, numbers[field.number]) for field in _fields(ours, extensions=extensions) if field.number in numbers
+        ]
+        reason = next(filter(None, (_field_difference(*pair) for pair in shared)), "") or _oneof_difference(shared)
+        if reason:
+            return reason
+        pending += [(field.message_type, other.message_type) for field, other in shared if field.message_type]
+    return ""
+
+
+def _fields(message: MessageType, *, extensions: bool) -> list[FieldType]:
+    return [*message.fields, *(message.file.pool.FindAllExtensions(message) if extensions else ())]
+
+
+def _field_difference(field: FieldType, other: FieldType) -> str:
+    if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
+        return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
+    if field.is_repeated and not other.is_repeated:
+        return f"{field.full_name} is repeated and {other.full_name}, with its number {field.number}, is not"
+    implicit = not (field.has_presence or field.is_repeated)
+    if implicit and not other.is_repeated and other.has_default_value and other.default_value:
+        return f"{field.full_name} leaves out zeros and {other.full_name} declares the default {other.default_value}"
+    return ""
+
+
+def _oneof_difference(shared: list[tuple[FieldType, FieldType]]) -> str:
+    """Return which fields, that a writer can set together, are members of one oneof for the reader."""
+    first: dict[str, FieldType] = {}
+    for field, other in shared:
+        oneof = other.containing_oneof
+        if oneof is None:
+            continue
+        earlier: FieldType = first.setdefault(oneof.full_name, field)
+        theirs = {one.containing_oneof and one.containing_oneof.full_name for one in (field, earlier)}
+        if earlier is not field and (None in theirs or len(theirs) > 1):
+            return (
+                f"{earlier.full_name} and {field.full_name} can be set together and are in one oneof of "
+                f"{other.containing_type.full_name}"
+            )
     return ""
 
 
@@ -239,8 +274,8 @@ class FramedDecoder:
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
     Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `is_key`, the ids in headers are those of keys. With `deprecated`, message indexes
-    are plain varints.
+    rows, while it gives others. With `is_key`, the ids in headers are those of keys; with `extensions`, these are
+    columns too; with `deprecated`, message indexes are plain varints.
     """
 
     def __init__(
@@ -250,12 +285,14 @@ class FramedDecoder:
         registry: Registry | None,
         *,
         is_key: bool = False,
+        extensions: bool = False,
         deprecated: bool = False,
         permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
-        self._is_key, self._deprecated, self._permissive, self._clock = is_key, deprecated, permissive, clock
+        self._is_key, self._extensions, self._deprecated = is_key, extensions, deprecated
+        self._permissive, self._clock = permissive, clock
         self._verdicts: dict[SchemaKey, str] = {}
         self._failures: dict[int | str, tuple[str, float]] = {}
 
@@ -323,7 +360,7 @@ class FramedDecoder:
             return str(error)
         if nested_name(writer) != nested_name(self.reader):
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
-        reason = difference(writer, self.reader)
+        reason = difference(writer, self.reader, extensions=self._extensions)
         return reason and f"cannot be read: {reason} (schema {key.schema})"
 
 
