@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
-from connectors.protobuf.confluent.frames import indexes_of, message_at
+from connectors.protobuf.confluent.frames import indexes_of
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import (
@@ -98,6 +98,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
     schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
     headers: ColumnOrName | None = None,
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
     engine: str = "auto",
 ) -> Column:
@@ -106,7 +107,8 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     Args:
         data: the column, or its name.
         messageName: the short or full name of a top-level message of the descriptor set. Without a descriptor set, a
-            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`.
+            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`. With a
+            schema registry also a nested message, such as ``Order.Item``; not needed for a schema with one message.
         descFilePath: a descriptor set file (``protoc --include_imports --descriptor_set_out``); the driver reads it.
         options: see `docs/reference/protobuf.md`; names in any case.
         binaryDescriptorSet: the bytes of a descriptor set.
@@ -114,7 +116,9 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
             version gives the columns (not needed with a descriptor set or a class), and how to log in; see
             `docs/reference/protobuf.md`. Messages are then in Confluent's frames.
-        headers: the column of Kafka's headers, for writers that put the schema's id there.
+        headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
+        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
+            ``__value_schema_id``; that of the other column is never taken.
         fields: top-level columns to keep, in this order; None for all.
         engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
             jvm where the jar is there and nothing is asked for that it has not; else it takes what is faster for each
@@ -127,12 +131,12 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
-    own = any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
+    own = isKey or any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
     parsed, chosen = _checked("from_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None)
+    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None, is_key=isKey)
     return convert(data) if headers is None else convert(data, headers)
 
 
@@ -144,6 +148,7 @@ def _decoder(
     fields: Sequence[str] | None,
     *,
     headers: bool,
+    is_key: bool = False,
 ) -> Callable[..., Column]:
     registry = None if schema_registry is None else parse_registry_options(schema_registry)
     if registry is not None:
@@ -156,7 +161,8 @@ def _decoder(
     result = (plan if columns is None else select_fields(plan, columns)).spark_type
     if parsed.error_column:
         result = StructType([StructField("value", result), StructField("error", StringType())])
-    call = DecodeCall(_needed_files(descriptors, message, parsed), message, parsed, columns, chosen, registry)
+    needed = _needed_files(descriptors, message, parsed)
+    call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key)
     return function_of(call, result, _session(), headers=headers)
 
 
@@ -348,11 +354,12 @@ def _locate(
     if descriptor is not None:
         return class_descriptor_set(descriptor), descriptor.full_name, None
     descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
-    return descriptors, schema_of(descriptors).find(str(name)).full_name, None
+    found = schema_of(descriptors).find(str(name), nested=registry is not None)
+    return descriptors, found.full_name, None
 
 
 def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
-    """Return the descriptor set and the full name of a subject's message, the first one where there is no name."""
+    """Return the descriptor set and the full name of a subject's message, the only one where there is no name."""
     if registry.subject is None:
         raise OptionError(
             "OPTION_MISSING",
@@ -361,7 +368,8 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
             "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
         )
     registered = Registry(registry).latest(registry.subject)
-    message = message_at(registered, (0,)) if name is None else schema_of(registered.files).find(str(name))
+    where = f"the subject {registry.subject}"
+    message = schema_of(registered.files).find_in(registered.main, None if name is None else str(name), where)
     return registered.files, message.full_name, registered
 
 
@@ -389,8 +397,8 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
         if own:
             raise ProtobufAnalysisError(
                 "PROTOBUF_ENGINE",
-                "Spark's own function has no messageClass, fields, schemaRegistry and headers, none of the options "
-                "on.error, wire.format and use.deprecated.format, and is not for register_sql",
+                "Spark's own function has no messageClass, fields, schemaRegistry, headers and isKey, none of the "
+                "options on.error, wire.format and use.deprecated.format, and is not for register_sql",
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )

@@ -148,6 +148,7 @@ class DecodeCall:
     fields: tuple[str, ...] | None
     engine: Engine
     registry: RegistryOptions | None = None
+    is_key: bool = False  # whether headers are searched for the id of the key's schema
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
@@ -176,7 +177,13 @@ class DecodeCall:
             registry = None if self.registry is None else registry_of(self.registry)
             options = self.options
             return FramedDecoder(
-                self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
+                self._make(),
+                reader,
+                registry,
+                is_key=self.is_key,
+                extensions=options.extensions,
+                deprecated=options.deprecated_format,
+                permissive=options.permissive,
             )
 
         return _framed.get(self, make)

@@ -222,7 +222,7 @@ def test_confluent_frames_with_a_registry_and_ids_in_headers(spark: SparkSession
         decoded = framed.select(from_protobuf("value", "behaviours.Basic", schemaRegistry=registry).alias("event"))
         assert [tuple(row.event) for row in decoded.collect()] == [(number, "t", None) for number in (1, 2, 3)]
         first = spark.range(1).select(
-            from_protobuf(sf.lit(b"\0\0\0\0\1\0\x08\x01"), schemaRegistry=registry).alias("event")
+            from_protobuf(sf.lit(b"\0\0\0\0\1\0\x08\x01"), "Scalars", schemaRegistry=registry).alias("event")
         )
         assert first.schema["event"].dataType.simpleString().startswith("struct<bool_value:boolean,")
         # The id of the schema, and the way to its fourth message.
@@ -235,6 +235,11 @@ def test_confluent_frames_with_a_registry_and_ids_in_headers(spark: SparkSession
         assert frame.select(bare).collect()[0].event.basic[0].id == 1
         other = from_protobuf("value", "Lists", schemaRegistry=registry, headers="headers", options=PERMISSIVE)
         assert frame.select(other.alias("event")).collect()[0].event is None
+        # The same message as a key; its value's header leads to another message.
+        both = f"{header[:-1]}, named_struct('key', '__key_schema_id', 'value', X'00000000010202'))"
+        keys = column(spark, RIG.type("Lists")(int64_value=[7])).selectExpr("value AS key", f"{both} AS headers")
+        key = from_protobuf("key", "Lists", schemaRegistry=registry, headers="headers", isKey=True).alias("event")
+        assert keys.select(key).collect()[0].event.int64_value == [7]
 
 
 def test_the_example_decodes_aggregates_and_encodes(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from connectors.core.errors import ConnectorError
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
-from connectors.protobuf.options import parse_protobuf_options
+from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
@@ -97,8 +97,14 @@ class Rig:
     def encode(self, message: str, rows: Sequence[Any], kind: pa.DataType, **flags: Any) -> list[bytes | None]:
         """The messages of to_protobuf."""
         parsed = dataclasses.replace(parse_protobuf_options({}, "to_protobuf"), **flags)
-        call = EncodeCall(self.data, self.schema.find(message).full_name, parsed, self.engine)
-        column = pa.array(rows, kind)
+        return self.encode_array(message, pa.array(rows, kind), parsed)
+
+    def encode_array(
+        self, message: str, column: pa.StructArray, options: ProtobufOptions | None = None
+    ) -> list[bytes | None]:
+        """The messages of to_protobuf for structs that Python may not have."""
+        name = self.schema.find(message).full_name
+        call = EncodeCall(self.data, name, options or parse_protobuf_options({}, "to_protobuf"), self.engine)
         first: list[bytes | None] = call(column).to_pylist()
         assert call(column).to_pylist() == first  # the engine auto encodes the first batch in another way
         return first

@@ -26,15 +26,16 @@ from connectors.core.errors import SourceGoneError
 from connectors.protobuf.columns import offsets
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import BadRowError, ProtobufError, analysis_error
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, parse_set, pool_of
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, nested_name, parse_set, pool_of
 from connectors.protobuf.upb.decoder import Decoded, Decoder
 from connectors.protobuf.upb.encoder import Encoder
 
 __all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
 
 F: Final = FieldDescriptor
-# The Kafka headers that can hold an id.
-_HEADERS: Final = ("__value_schema_id", "__key_schema_id")
+# The Kafka headers that hold the id or GUID of the key's and of the value's schema.
+_KEY_HEADER: Final = "__key_schema_id"
+_VALUE_HEADER: Final = "__value_schema_id"
 _ID_END: Final = 5
 _GUID_END: Final = 17
 _FIRST_MESSAGE: Final = (0,)
@@ -119,9 +120,13 @@ def _zig_zag(value: int) -> bytes:
 
 
 def read_frames(
-    column: pa.BinaryArray, headers: list[Mapping[str, Any] | None] | None = None, *, deprecated: bool = False
+    column: pa.BinaryArray,
+    headers: list[Mapping[str, Any] | None] | None = None,
+    *,
+    is_key: bool = False,
+    deprecated: bool = False,
 ) -> Frames:
-    """Take frames apart; a row with an id in its headers is the message alone."""
+    """Take frames apart; a row with the id of this column in its headers is the message alone."""
     if headers is None and not deprecated:
         frames = _usual_frames(column)
         if frames is not None:
@@ -133,7 +138,9 @@ def read_frames(
         message, key = None, None
         try:
             if data is not None:
-                message, key = _take_apart(data, headers[row] if headers else None, deprecated=deprecated)
+                message, key = _take_apart(
+                    data, (headers[row] if headers else None) or {}, is_key=is_key, deprecated=deprecated
+                )
         except BadRowError as error:
             errors[row] = str(error)
         messages.append(message)
@@ -141,12 +148,18 @@ def read_frames(
     return Frames(pa.array(messages, pa.binary()), keys, errors)
 
 
-def _take_apart(data: bytes, headers: Mapping[str, Any] | None, *, deprecated: bool) -> tuple[bytes, SchemaKey]:
-    for name in _HEADERS:
-        value = (headers or {}).get(name)
-        if value is not None:
-            return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
-    key, place = read_prefix(data, deprecated=deprecated)
+def _take_apart(data: bytes, headers: Mapping[str, Any], *, is_key: bool, deprecated: bool) -> tuple[bytes, SchemaKey]:
+    name, other = (_KEY_HEADER, _VALUE_HEADER) if is_key else (_VALUE_HEADER, _KEY_HEADER)
+    value = headers.get(name)
+    if value is not None:
+        return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
+    try:
+        key, place = read_prefix(data, deprecated=deprecated)
+    except BadRowError as error:
+        if headers.get(other) is None:
+            raise
+        column = "value" if is_key else "key"
+        raise BadRowError(f"{error}; if this is the {column}, give isKey={not is_key}: {other} has its id") from None
     return data[place:], key
 
 
@@ -194,8 +207,12 @@ def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
     return tuple(indexes)
 
 
-def difference(writer: MessageType, reader: MessageType) -> str:
-    """Return the first field, by number, that a reader would take for something else; empty if there is none."""
+def difference(writer: MessageType, reader: MessageType, *, extensions: bool = False) -> str:
+    """Return the first field, by number, that a reader would take for something else; empty if there is none.
+
+    Types of one group stand for each other, and one value for a list of it. Several values for one, or fields that
+    can all be there for members of one oneof, would lose values. `extensions` are compared where they are columns.
+    """
     seen: set[tuple[str, str]] = set()
     pending = [(writer, reader)]
     while pending:
@@ -203,15 +220,46 @@ def difference(writer: MessageType, reader: MessageType) -> str:
         if (ours.full_name, theirs.full_name) in seen:
             continue
         seen.add((ours.full_name, theirs.full_name))
-        numbers = {field.number: field for field in theirs.fields}
-        for field in ours.fields:
-            other = numbers.get(field.number)
-            if other is None:
-                continue
-            if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
-                return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
-            if field.message_type is not None:
-                pending.append((field.message_type, other.message_type))
+        numbers = {field.number: field for field in _fields(theirs, extensions=extensions)}
+        shared = [
+            (field, numbers[field.number]) for field in _fields(ours, extensions=extensions) if field.number in numbers
+        ]
+        reason = next(filter(None, (_field_difference(*pair) for pair in shared)), "") or _oneof_difference(shared)
+        if reason:
+            return reason
+        pending += [(field.message_type, other.message_type) for field, other in shared if field.message_type]
+    return ""
+
+
+def _fields(message: MessageType, *, extensions: bool) -> list[FieldType]:
+    return [*message.fields, *(message.file.pool.FindAllExtensions(message) if extensions else ())]
+
+
+def _field_difference(field: FieldType, other: FieldType) -> str:
+    if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
+        return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
+    if field.is_repeated and not other.is_repeated:
+        return f"{field.full_name} is repeated and {other.full_name}, with its number {field.number}, is not"
+    implicit = not (field.has_presence or field.is_repeated)
+    if implicit and not other.is_repeated and other.has_default_value and other.default_value:
+        return f"{field.full_name} leaves out zeros and {other.full_name} declares the default {other.default_value}"
+    return ""
+
+
+def _oneof_difference(shared: list[tuple[FieldType, FieldType]]) -> str:
+    """Return which fields, that a writer can set together, are members of one oneof for the reader."""
+    first: dict[str, FieldType] = {}
+    for field, other in shared:
+        oneof = other.containing_oneof
+        if oneof is None:
+            continue
+        earlier: FieldType = first.setdefault(oneof.full_name, field)
+        theirs = {one.containing_oneof and one.containing_oneof.full_name for one in (field, earlier)}
+        if earlier is not field and (None in theirs or len(theirs) > 1):
+            return (
+                f"{earlier.full_name} and {field.full_name} can be set together and are in one oneof of "
+                f"{other.containing_type.full_name}"
+            )
     return ""
 
 
@@ -226,7 +274,8 @@ class FramedDecoder:
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
     Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `deprecated`, message indexes are plain varints.
+    rows, while it gives others. With `is_key`, the ids in headers are those of keys; with `extensions`, these are
+    columns too; with `deprecated`, message indexes are plain varints.
     """
 
     def __init__(
@@ -235,18 +284,22 @@ class FramedDecoder:
         reader: MessageType,
         registry: Registry | None,
         *,
+        is_key: bool = False,
+        extensions: bool = False,
         deprecated: bool = False,
         permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
-        self._deprecated, self._permissive, self._clock = deprecated, permissive, clock
+        self._is_key, self._extensions, self._deprecated = is_key, extensions, deprecated
+        self._permissive, self._clock = permissive, clock
         self._verdicts: dict[SchemaKey, str] = {}
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
-        frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self._deprecated)
+        by_name = None if headers is None else _by_name(headers)
+        frames = read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
         payloads = frames.messages
@@ -305,9 +358,9 @@ class FramedDecoder:
             writer = message_at(registered, key.indexes)
         except (BadRowError, ProtobufError) as error:
             return str(error)
-        if writer.name != self.reader.name:
+        if nested_name(writer) != nested_name(self.reader):
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
-        reason = difference(writer, self.reader)
+        reason = difference(writer, self.reader, extensions=self._extensions)
         return reason and f"cannot be read: {reason} (schema {key.schema})"
 
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
-from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
@@ -27,9 +26,10 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError, Sour
 from connectors.core.extras import extra_imports, install_advice
 from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
+from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.errors import schema_unusable
 from connectors.protobuf.options import RegistryOptions
-from connectors.protobuf.schema.descriptors import add_with_imports, serialized
+from connectors.protobuf.schema.descriptors import serialized
 
 __all__ = ["RegisteredSchema", "Registry"]
 
@@ -188,10 +188,14 @@ class Registry:
         gather(main, response, what, 0)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
-        # What comes with protobuf itself no one registers as a reference.
-        for name in [name for file in files.values() for name in file.dependency if name.startswith("google/")]:
-            with contextlib.suppress(KeyError):  # then loading the set names what is missing
-                add_with_imports(descriptor_pool.Default().FindFileByName(name), files)
+        missing = add_built_in(files)
+        if missing:
+            raise ConnectorError(
+                "SCHEMA_IMPORT_MISSING",
+                f"The {what} imports {missing!r}, which is neither a reference of it nor built in",
+                "schemaRegistry",
+                "Register that file, and the schema once more with a reference to it.",
+            )
         return RegisteredSchema(schema_id, serialized(files), main)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
@@ -232,7 +236,7 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             "schemaRegistry",
             install_advice("protos"),
         ) from None
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, TemporaryDirectory() as output:
         root = Path(folder).resolve()
         for name, text in texts.items():
             path = root / name
@@ -244,8 +248,10 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
                 why = f"it has or imports {name!r:.100}, which is no name of a file"
                 raise schema_unusable(what, why) from None
         well_known = Path(protoc.__file__).parent / "_proto"
-        target = root / "set.desc"
-        command = ["protoc", f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}"]
+        target, built_in = Path(output) / "set.desc", Path(output) / "built_in.desc"
+        built_in.write_bytes(built_in_set())
+        command = ["protoc", f"-I{root}", f"-I{well_known}", f"--descriptor_set_in={built_in}"]
+        command += ["--include_imports", f"--descriptor_set_out={target}"]
         if protoc.main([*command, str(root / main)]):
             raise schema_unusable(what, "protoc does not accept its text")
         return target.read_bytes()

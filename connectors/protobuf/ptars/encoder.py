@@ -191,8 +191,8 @@ def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, present: np.n
         unit = pa.timestamp("us", tz="UTC") if field.kind is Kind.TIMESTAMP else pa.duration("us")
         micros = numbers(column.cast(unit), np.int64)
         if field.kind is Kind.DURATION and len(micros) and micros.min() < 0:
-            size = np.abs(micros)
-            seconds, rest = size // _MICROS * np.sign(micros), size % _MICROS * np.sign(micros)
+            rest = np.fmod(micros, _MICROS)  # towards zero, also for the smallest, which has no absolute value
+            seconds = (micros - rest) // _MICROS
         else:
             seconds, rest = np.divmod(micros, _MICROS)
         children = [pa.array(seconds, pa.int64()), pa.array(rest * 1000, pa.int64()).cast(pa.int32())]

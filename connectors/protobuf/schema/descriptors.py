@@ -5,18 +5,18 @@ Every pool is private: two versions of one file would clash in protobuf's defaul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 
 # The stubs of protobuf lack attributes, and say None where there is none.
 MessageType: TypeAlias = Any
@@ -31,6 +31,7 @@ __all__ = [
     "Schema",
     "add_with_imports",
     "class_descriptor_set",
+    "nested_name",
     "parse_set",
     "pool_of",
     "read_descriptor_file",
@@ -48,7 +49,23 @@ _WELL_KNOWN: Final = {
 }
 _MOST_LISTED: Final = 20
 _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
+_JAVA_VERIFY: Final = 2  # JavaFeatures.Utf8Validation.VERIFY
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
+
+
+def _java_features() -> type[Any]:
+    """Return the class of a FeatureSet that knows the features of google/protobuf/java_features.proto alone."""
+    file = FileDescriptorProto(name="connectors/java_features.proto", syntax="proto2")
+    features, java = file.message_type.add(name="Features"), file.message_type.add(name="Java")
+    features.field.add(name="java", number=1001, type=FieldDescriptorProto.TYPE_MESSAGE, type_name=".Java")
+    java.field.add(name="legacy_closed_enum", number=1, type=FieldDescriptorProto.TYPE_BOOL)
+    java.field.add(name="utf8_validation", number=2, type=FieldDescriptorProto.TYPE_INT32)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Features"))
+
+
+_JAVA_FEATURES: Final = _java_features()
 
 
 def read_descriptor_file(path: str | Path) -> bytes:
@@ -160,6 +177,32 @@ class EnumPlan:
         return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """What a field of an edition inherits or says, and a pool does not tell: it drops the features from options."""
+
+    validated: bool = True  # features.utf8_validation
+    validated_in_java: bool = False  # features.(pb.java).utf8_validation, which goes before the other
+    closed_enum: bool = False  # features.(pb.java).legacy_closed_enum
+
+    @property
+    def lenient(self) -> bool:
+        return not (self.validated or self.validated_in_java)
+
+    def below(self, options: Any) -> _Features:
+        """Return the features of what has these options inside of what has the features `self`."""
+        if not options.HasField("features"):
+            return self
+        general = options.features
+        # Not by the extension: whether this process knows it depends on what else it has imported.
+        java = _JAVA_FEATURES.FromString(general.SerializeToString()).java
+        return _Features(
+            general.utf8_validation != _NO_VALIDATION if general.HasField("utf8_validation") else self.validated,
+            java.utf8_validation == _JAVA_VERIFY if java.HasField("utf8_validation") else self.validated_in_java,
+            java.legacy_closed_enum if java.HasField("legacy_closed_enum") else self.closed_enum,
+        )
+
+
 class Schema:
     """A serialized descriptor set in a private pool, with what a pool does not say."""
 
@@ -167,28 +210,71 @@ class Schema:
         self.files = parse_set(data)
         self.pool = pool_of(self.files)
         self._lenient = {file.name: _is_lenient(file) for file in self.files.file}
+        self._features = {
+            name: features
+            for file in self.files.file
+            if file.syntax == "editions"
+            for name, features in _features_in(file)
+        }
         self._proto2 = {file.name for file in self.files.file if file.syntax in {"", "proto2"}}
         self._extensions: dict[str, list[FieldType]] | None = None  # by message, when they are first asked for
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
-    def find(self, name: str) -> MessageType:
+    def find(self, name: str, *, nested: bool = False) -> MessageType:
         """Return the first top-level message, in the order of the files, with this short or full name.
 
-        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
+        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``), but with `nested`: then by their
+        full name, or that without the package (``Order.Item``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
-        names = []
-        for file in self.files.file:
-            for message in self.pool.FindFileByName(file.name).message_types_by_name.values():
-                if name in {message.name, message.full_name}:
-                    return message
-                names.append(message.name)
-        listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
+        messages = [message for file in self.files.file for message in self._messages(file.name, nested=nested)]
+        found = [message for message in messages if name in {nested_name(message), message.full_name}]
+        if found:
+            return min(found, key=lambda message: message.containing_type is not None)
+        listed = _listed(messages)
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",
             messageName=name,
-            action=f"The descriptor set has, at top level: {listed or 'no message'}. Nested messages are not found by "
-            "name.",
+            action=f"The descriptor set has: {listed}."
+            if nested
+            else f"The descriptor set has, at top level: {listed}. Nested messages are not found by name.",
         )
+
+    def find_in(self, file: str, name: str | None, where: str) -> MessageType:
+        """Return a message by its name, also a nested one: of this file, else of those that it imports.
+
+        Without a name it is the only message of the file at top level. `where` says in errors which schema this is.
+        """
+        own = self._messages(file, nested=True)
+        if name is None:
+            found = [message for message in own if message.containing_type is None]
+            if len(found) == 1:
+                return found[0]
+            raise analysis_error(
+                "PROTOBUF_MESSAGE_NOT_FOUND",
+                messageName="''",
+                where=f"{where} has {'several messages' if found else 'no message'}",
+                action=f"Give one as messageName: {_listed(own)}." if found else "",
+            )
+        for message in own:
+            if name in {nested_name(message), message.full_name}:
+                return message
+        try:
+            return self.find(name, nested=True)
+        except ProtobufAnalysisError:
+            raise analysis_error(
+                "PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, where=where, action=f"It has: {_listed(own)}."
+            ) from None
+
+    def _messages(self, file: str, *, nested: bool) -> list[MessageType]:
+        """Return the messages of a file, each before those in it."""
+        messages: list[MessageType] = []
+        pending = [*self.pool.FindFileByName(file).message_types_by_name.values()]
+        while pending:
+            message = pending.pop(0)
+            messages.append(message)
+            if nested:
+                pending[:0] = [inner for inner in message.nested_types if not inner.GetOptions().map_entry]
+        return messages
 
     def lenient(self, field: FieldType) -> bool:
         """Return whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
@@ -197,20 +283,20 @@ class Schema:
         """
         if field.containing_type.GetOptions().map_entry:
             return False
-        options = field.GetOptions()
-        if options.HasField("features") and options.features.HasField("utf8_validation"):
-            return bool(options.features.utf8_validation == _NO_VALIDATION)
-        return self._lenient[field.file.name]
+        features = self._features.get(field.full_name)
+        return self._lenient[field.file.name] if features is None else features.lenient
 
     def enum(self, field: FieldType) -> EnumPlan | None:
         """Return the enum of a field; None where the field has another type.
 
-        Java looks at the file of the field too: every enum is closed for a proto2 field.
+        Java looks at the field too: every enum is closed for a proto2 field, and for one with its legacy_closed_enum.
         """
         enum = field.enum_type
         if enum is None:
             return None
-        closed = bool(enum.is_closed) or field.file.name in self._proto2
+        features = self._features.get(field.full_name)
+        legacy = field.file.name in self._proto2 if features is None else features.closed_enum
+        closed = bool(enum.is_closed) or legacy
         key = enum.full_name, closed
         if key not in self._enums:
             names: dict[int, str] = {}
@@ -233,6 +319,33 @@ class Schema:
         return [*message.fields, *self._extensions.get(message.full_name, ())]
 
 
+def nested_name(message: MessageType) -> str:
+    """Return the name of a message without that of its package, such as ``Order.Item``."""
+    name: str = message.full_name
+    return name.removeprefix(f"{message.file.package}.")
+
+
+def _listed(messages: Sequence[MessageType]) -> str:
+    names = [nested_name(message) for message in messages[:_MOST_LISTED]]
+    return ", ".join([*names, *["..."] * (len(messages) > _MOST_LISTED)]) or "no message"
+
+
+def _features_in(file: FileDescriptorProto) -> Iterator[tuple[str, _Features]]:
+    """Yield the full name of each field and extension in a file of an edition, and its features."""
+    top = _Features().below(file.options)
+    pending = [(f"{file.package}." if file.package else "", message, top) for message in file.message_type]
+    yield from ((f"{file.package}.{field.name}".lstrip("."), top.below(field.options)) for field in file.extension)
+    while pending:
+        scope, message, outer = pending.pop()
+        features, name = outer.below(message.options), f"{scope}{message.name}."
+        oneofs = [features.below(oneof.options) for oneof in message.oneof_decl]
+        for field in message.field:
+            parent = oneofs[field.oneof_index] if field.HasField("oneof_index") else features
+            yield name + field.name, parent.below(field.options)
+        yield from ((name + field.name, features.below(field.options)) for field in message.extension)
+        pending += [(name, inner, features) for inner in message.nested_type]
+
+
 def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
     """Yield the extensions that a file or message declares, with those of the messages in it."""
     yield from scope.extensions_by_name.values()
@@ -241,6 +354,4 @@ def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[Fiel
 
 
 def _is_lenient(file: FileDescriptorProto) -> bool:
-    if file.syntax == "editions":
-        return bool(file.options.features.utf8_validation == _NO_VALIDATION)
     return file.syntax != "proto3" and not file.options.java_string_check_utf8

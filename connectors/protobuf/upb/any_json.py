@@ -8,20 +8,23 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
-from google.protobuf import any_pb2, json_format
+from google.protobuf import any_pb2, json_format, message_factory
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from connectors.protobuf.errors import BadRowError
-from connectors.protobuf.schema.descriptors import Schema, pool_of
+from connectors.protobuf.schema.descriptors import FieldType, Schema, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
 __all__ = ["AnyPrinter"]
 
 # Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
 _ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
+_RAW_WHOLE: Final = {"google.protobuf.BytesValue", "google.protobuf.FieldMask"}  # printed as one text, without Gson
+_JSON: Final = {"google.protobuf.Struct", "google.protobuf.Value"}  # their keys are those of any JSON
 _CALLED: Final = {"DESCRIPTOR", "ListFields", "ParseFromString"}
 _PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
 
@@ -35,6 +38,12 @@ def _java_text(value: float) -> str:
     figures = "".join(map(str, digits))
     power = int(exponent) + len(figures) - 1
     return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+
+
+class _Raw(str):
+    """A text that Java prints as it is: base64, paths."""
+
+    __slots__ = ()
 
 
 class AnyPrinter:
@@ -68,13 +77,49 @@ class AnyPrinter:
                 value, use_integers_for_enums=self._enums_as_ints, descriptor_pool=self._pool
             )
             self._check(value.type_url, value.value)
-            return _dump(printed)
+            return _dump(self._with_raw(value, printed))
         except MemoryError:
             raise
         except Exception as error:
             # Of any type: the message comes from outside, and json_format documents no list.
             kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
             raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
+
+    def _with_raw(self, message: Any, printed: Any) -> Any:
+        """Return what json_format made of a message, with each text as `_Raw` that Java prints without Gson."""
+        name = message.DESCRIPTOR.full_name
+        if name == "google.protobuf.Any" and isinstance(printed, dict) and "@type" in printed:
+            kind = self._pool.FindMessageTypeByName(message.type_url.rpartition("/")[2])
+            inner = message_factory.GetMessageClass(kind).FromString(message.value)
+            if kind.full_name in _RAW_WHOLE or kind.full_name == "google.protobuf.Any":
+                return {**printed, "value": self._with_raw(inner, printed["value"])}
+            return self._with_raw(inner, printed)
+        if name in _RAW_WHOLE:
+            return _Raw(printed)
+        if not isinstance(printed, dict) or name in _JSON:
+            return printed
+        printed = dict(printed)
+        for field, value in message.ListFields():
+            key = field.json_name
+            if key not in printed:
+                continue
+            entry = field.message_type if field.is_repeated and field.message_type is not None else None
+            if entry is not None and entry.GetOptions().map_entry:
+                item = entry.fields_by_name["value"]
+                names = {str(one).lower() if isinstance(one, bool) else str(one): one for one in value}
+                texts = printed[key]
+                printed[key] = {text: self._raw(item, value[names[text]], texts[text]) for text in texts}
+            elif field.is_repeated:
+                pairs = zip(value, printed[key], strict=True)
+                printed[key] = [self._raw(field, one, text) for one, text in pairs]
+            else:
+                printed[key] = self._raw(field, value, printed[key])
+        return printed
+
+    def _raw(self, field: FieldType, value: Any, printed: Any) -> Any:
+        if field.message_type is not None:
+            return self._with_raw(value, printed)
+        return _Raw(printed) if field.type == FieldDescriptor.TYPE_BYTES else printed
 
     def _check(self, type_url: str, data: bytes) -> None:
         """Refuse the field number 0 in a packed message, also where json_format parses without complaint."""
@@ -99,5 +144,7 @@ def _dump(value: Any) -> str:
             return "[" + ",".join(map(_dump, value)) + "]"
         case float():
             return _java_text(value)
+        case _Raw():
+            return f'"{value}"'
         case _:
             return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)

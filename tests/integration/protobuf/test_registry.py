@@ -139,6 +139,35 @@ def test_writers_with_several_schemas_are_read_by_field_number(server: SchemaReg
         failing(pa.array(frames[4:5]))
 
 
+@pytest.mark.parametrize("by", ["id", "guid"])
+@pytest.mark.parametrize("as_map", [False, True], ids=["kafka", "map"])
+def test_key_and_value_are_read_each_by_its_own_header(server: SchemaRegistryServer, by: str, as_map: bool) -> None:
+    rig = Rig(Engine.AUTO, one('syntax = "proto3"; package shop; message Basic { int64 qty = 5; }'))
+    keys = Rig(Engine.AUTO, one('syntax = "proto3"; package shop; message Basic { sint64 qty = 5; }'))
+    value_id = server.register("orders-value", rig.data, "main.proto")
+    key_id = server.register("orders-key", keys.data, "main.proto")
+    pairs = [
+        (name, b"\x01" + server.guid(schema) if by == "guid" else b"\0" + schema.to_bytes(4, "big"))
+        for name, schema in (("__key_schema_id", key_id), ("__value_schema_id", value_id))
+    ]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": name, "value": value} for name, value in pairs]], kind)
+    if as_map:
+        headers = pa.array([pairs], pa.map_(pa.string(), pa.binary()))
+    key, value = (pa.array([each.type("Basic")(qty=5).SerializeToString()]) for each in (keys, rig))
+    options = {"mode": "PERMISSIVE", "on.error": "column"}
+    values, same_keys = call_of(server, rig, "Basic", **options), call_of(server, keys, "Basic", **options)
+    assert values(value, headers).to_pylist() == [{"value": {"qty": 5}, "error": None}]
+    same_keys = dataclasses.replace(same_keys, is_key=True)
+    assert same_keys(key, headers).to_pylist() == [{"value": {"qty": 5}, "error": None}]
+    [row] = dataclasses.replace(values, is_key=True)(key, headers).to_pylist()
+    assert row["value"] is None
+    assert (
+        f"have the number 5 and other types (schema {key_id if by == 'id' else server.guid(key_id).hex()})"
+        in row["error"]
+    )
+
+
 def test_guids_in_frames_and_ids_in_headers(server: SchemaRegistryServer) -> None:
     rig = Rig(Engine.AUTO, one(BASIC))
     schema = server.register("basic", rig.data, "main.proto")

@@ -51,3 +51,44 @@ def test_a_number_that_is_used_again_is_a_bad_row_or_a_wrong_value(rig: Rig) -> 
     with pytest.raises(ProtobufDataError, match="PROTOBUF_FIELD_TYPE_MISMATCH"):
         old.row("Order", text.type("Order")(order_id="o1", x="five"))
     assert old.row("Order", flag.type("Order")(order_id="o1", x=True))["amount"] == 1
+
+
+ONE = 'syntax = "proto{}"; enum E {{ A = 0; }} message M {{ {} a = 1; N n = 2; }} message N {{ repeated {} l = 1; }}'
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "seen"),
+    [
+        ("int64", "int32", 2**40 + 5, 5),
+        ("uint64", "uint32", 2**40 + 5, 5),
+        ("int64", "int32", 2**31, -(2**31)),
+        ("sint64", "sint32", 2**40 + 5, 5),
+        ("sint64", "sint32", -(2**40) - 5, -5),
+        ("int64", "uint64", -1, -1),
+        ("uint32", "int32", 2**32 - 1, -1),
+        ("fixed64", "sfixed64", 2**64 - 1, -1),
+        ("int64", "bool", 2**40, True),
+        ("int64", "E", 7, "UNKNOWN_ENUM_VALUE_E_7"),
+        ("bytes", "string", "\u017c".encode(), "\u017c"),
+    ],
+)
+def test_a_type_of_the_same_encoding_is_read_as_the_page_says(
+    rig: Rig, written: str, read: str, value: object, seen: object
+) -> None:
+    writer, reader = (rig.of(compiled(ONE.format(3, kind, kind))) for kind in (written, read))
+    row = reader.row("M", writer.type("M")(a=value, n={"l": [value]}))
+    assert row == {"a": seen, "n": {"l": [seen]}}
+    assert f"`{read}`" in PAGE or read == "E"
+
+
+def test_an_unknown_value_of_a_closed_enum_and_bytes_that_are_not_text_are_read_as_the_page_says(rig: Rig) -> None:
+    closed = rig.of(compiled(ONE.format(2, "optional E", "E").replace(" N n", " optional N n")))
+    numbers = rig.of(compiled(ONE.format(3, "int32", "int32")))
+    with pytest.raises(ProtobufDataError, match="MISMATCH"):
+        closed.row("M", numbers.type("M")(a=7))
+    assert closed.row("M", numbers.type("M")(n={"l": [7, 0]})) == {"a": None, "n": {"l": ["A"]}}
+    data = rig.of(compiled(ONE.format(3, "bytes", "bytes"))).type("M")(a=b"\xff")
+    with pytest.raises(ProtobufDataError, match="UTF-8"):
+        rig.of(compiled(ONE.format(3, "string", "string"))).row("M", data)
+    lenient = compiled(ONE.format(2, "optional string", "string").replace(" N n", " optional N n"))
+    assert rig.of(lenient).row("M", data)["a"] == "\ufffd"

@@ -15,12 +15,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import retry
-from connectors.protobuf import to_protobuf
+from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.confluent import registry as registry_module
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.functions import _written
+from connectors.protobuf.functions import _locate, _written
 from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
@@ -209,11 +209,10 @@ def test_a_refusal_of_access_or_a_redirect_ends_a_permissive_query(server: Schem
 @pytest.mark.parametrize(
     "file",
     [
-        FileDescriptorProto(name="a", dependency=["nowhere.proto"], syntax="proto3"),
-        FileDescriptorProto(name="a", dependency=["main.proto"], syntax="nonsense"),
+        FileDescriptorProto(name="a", syntax="nonsense"),
         FileDescriptorProto(name="a", message_type=[{"name": "not a name"}]),
     ],
-    ids=["import", "syntax", "name"],
+    ids=["syntax", "name"],
 )
 def test_a_registered_descriptor_that_is_none_is_a_bad_row_of_a_permissive_query(
     server: SchemaRegistryServer, file: FileDescriptorProto
@@ -353,6 +352,77 @@ def test_what_is_written_by_subject_has_schema_id_and_indexes_of_one_answer(serv
     _, message, frame = _written(options, "Basic", None, None, None)
     assert (message, frame) == ("shop.Basic", (schema, (1,)))
     assert server.requests == ["/subjects/basic/versions/latest?format=serialized"]
+
+
+SEVERAL = """syntax = "proto3"; package shop; import "other.proto";
+message Order { message Item { int64 id = 1; message Part { int64 id = 1; } } message Note { int64 id = 1; }
+  repeated Item items = 1; map<string, Item> by_name = 2; acme.Kind kind = 3; }
+message Refund { message Item { int64 id = 1; } }"""
+OTHER = 'syntax = "proto3"; package acme; message Refund { int32 cents = 1; } message Kind {}'
+
+
+def several(server: SchemaRegistryServer, *, as_text: bool = False) -> dict[str, str]:
+    files = b"" if as_text else compiled(SEVERAL, other=OTHER)
+    server.register("other", files, "other.proto", text=OTHER)
+    server.register("orders-value", files, "main.proto", text=SEVERAL, references=(("other.proto", "other", 1),))
+    return {"address": server.address, "subject": "orders-value"}
+
+
+@pytest.mark.parametrize("function", [from_protobuf, to_protobuf])
+@pytest.mark.parametrize("name", [None, "Missing", "Item"])
+def test_a_schema_with_several_messages_needs_the_name_of_one(
+    server: SchemaRegistryServer, function: object, name: str | None
+) -> None:
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_MESSAGE_NOT_FOUND\]") as caught:
+        function("value", name, schemaRegistry=several(server))  # type: ignore[operator]
+    assert "Order, Order.Item, Order.Item.Part, Order.Note, Refund, Refund.Item" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "enum E { A = 0; }"])
+def test_a_schema_without_any_message_is_an_error_that_says_so(server: SchemaRegistryServer, text: str) -> None:
+    server.register("none", compiled(f'syntax = "proto3"; {text}'), "main.proto")
+    with pytest.raises(ProtobufAnalysisError, match="no message"):
+        from_protobuf("value", schemaRegistry={"address": server.address, "subject": "none"})
+
+
+@pytest.mark.parametrize("text", ["message Only { message Inner {} }", "message Only {} enum E { A = 0; }"])
+def test_the_only_message_of_a_schema_needs_no_name(server: SchemaRegistryServer, text: str) -> None:
+    server.register("one", compiled(f'syntax = "proto3"; {text}'), "main.proto")
+    options = parse_registry_options({"address": server.address, "subject": "one"})
+    assert _locate(options, None, None, None, None)[1] == "Only"
+    assert _written(options, None, None, None, None)[1:] == ("Only", (1, (0,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "full_name", "indexes"),
+    [
+        ("Order", "shop.Order", (0,)),
+        ("Order.Item", "shop.Order.Item", (0, 0)),
+        ("shop.Order.Item", "shop.Order.Item", (0, 0)),
+        ("Order.Item.Part", "shop.Order.Item.Part", (0, 0, 0)),
+        ("Order.Note", "shop.Order.Note", (0, 1)),
+        ("Refund", "shop.Refund", (1,)),  # of the schema itself, not of what it imports
+        ("Refund.Item", "shop.Refund.Item", (1, 0)),
+    ],
+)
+@pytest.mark.parametrize("described_by", ["registry", "text", "descriptor set"])
+def test_nested_messages_are_named_and_read_and_written(
+    server: SchemaRegistryServer, described_by: str, name: str, full_name: str, indexes: tuple[int, ...]
+) -> None:
+    options = parse_registry_options(several(server, as_text=described_by == "text"))
+    own_set = described_by == "descriptor set"
+    files = compiled(SEVERAL, other=OTHER) if own_set else None
+    if own_set and name == "Refund":
+        name = "shop.Refund"  # a descriptor set has no schema of its own: there the first one is taken, as in Spark
+    descriptors, message, frame = _written(options, name, None, files, None)
+    assert (message, frame) == (full_name, (2, indexes))
+    assert _locate(options, name, None, files, None)[1] == full_name
+    if message.endswith(("Item", "Note", "Part")):
+        parsed = parse_protobuf_options({"wire.format": "confluent", "mode": "PERMISSIVE"}, "from_protobuf")
+        call = DecodeCall(descriptors, message, parsed, None, Engine.AUTO, options)
+        column = pa.array([frame_prefix(2, path) + b"\x08\x05" for path in (indexes, (1, 0))])
+        other = {"id": 5} if indexes == (1, 0) else None  # another message with the same short name is a bad row
+        assert call(column).to_pylist() == [{"id": 5}, other]
 
 
 def test_to_protobuf_by_an_engine_that_is_not_there_is_named_as_such() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_message
 from connectors.protobuf.worker import Engine
 from tests.support.protobuf_rig import Rig, compiled, descriptors
@@ -86,3 +87,109 @@ def test_a_file_that_is_imported_on_several_ways_is_no_circle() -> None:
     for name, imports in {"a": "bcd", "b": "cd", "c": "d", "d": ""}.items():
         files.file.add(name=name, dependency=list(imports))
     assert Schema(files.SerializeToString()).pool.FindFileByName("a").dependencies
+
+
+EDITION = """edition = "{edition}"; {imports} {file}
+message M {{ string s = 1 {field}; repeated string l = 2 {field}; oneof o {{ string a = 3 {field}; int32 b = 4; }}
+  message Inner {{ string s = 1 {field}; }} Inner inner = 5; map<string, string> m = 6; }}"""
+NONE, VERIFY = "features.utf8_validation = NONE", "features.utf8_validation = VERIFY"
+JAVA = 'import "google/protobuf/java_features.proto";'
+JAVA_VERIFY, JAVA_DEFAULT = (f"features.(pb.java).utf8_validation = {value}" for value in ("VERIFY", "DEFAULT"))
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "lenient"),
+    [
+        ("", "", False),
+        (NONE, "", True),
+        ("", NONE, True),
+        (NONE, VERIFY, False),
+        (VERIFY, NONE, True),
+        (NONE, NONE, True),
+        (NONE, JAVA_VERIFY, False),
+        (NONE, JAVA_DEFAULT, True),
+        (JAVA_VERIFY, NONE, False),
+        (JAVA_VERIFY, f"{NONE}, {JAVA_DEFAULT}", True),
+        (JAVA_DEFAULT, VERIFY, False),
+    ],
+)
+@pytest.mark.parametrize("edition", ["2023", "2024"])
+def test_a_field_says_whether_its_text_may_be_other_than_utf_8(
+    edition: str, file: str, field: str, lenient: bool, rig: Rig
+) -> None:
+    text = EDITION.format(
+        edition=edition,
+        imports=JAVA if "java" in file + field else "",
+        file=f"option {file};" if file else "",
+        field=f"[{field}]" if field else "",
+    )
+    rig = rig.of(class_descriptor_set(Schema(compiled(text)).find("M")))  # as the executors get it
+    for data in ("0a02ff41", "1202ff41", "1a02ff41", "2a040a02ff41"):
+        message = bytes.fromhex(data)
+        if not lenient:
+            with pytest.raises(ProtobufDataError, match="MALFORMED_PROTOBUF_MESSAGE"):
+                rig.row("M", message)
+            continue
+        assert "\ufffdA" in str(rig.row("M", message))
+    with pytest.raises(ProtobufDataError, match="MALFORMED_PROTOBUF_MESSAGE"):  # never in a map, as in Java
+        rig.row("M", bytes.fromhex("32060a02ff411200"))
+    kind = pa.struct([("s", pa.string()), ("l", pa.list_(pa.string()))])
+    assert rig.encode("M", [{"s": "\u017c", "l": ["a", ""]}], kind) == [bytes.fromhex("0a02c5bc 120161 1200")]
+
+
+ENUMS = """edition = "2023"; {imports} {file} enum Open {{ A = 0; B = 1; }}
+enum Closed {{ option features.enum_type = CLOSED; X = 1; Y = 2; }}
+message M {{ Open open = 1 {field}; repeated Open list = 2 {field}; Closed closed = 3; map<string, Open> m = 4 {field};
+}}"""
+
+
+@pytest.mark.parametrize(("file", "field"), [("", ""), ("true", ""), ("", "true"), ("true", "false")])
+def test_an_enum_is_closed_for_a_field_that_says_so(file: str, field: str, rig: Rig) -> None:
+    name = "features.(pb.java).legacy_closed_enum"
+    text = ENUMS.format(
+        imports=JAVA if file + field else "",
+        file=f"option {name} = {file};" if file else "",
+        field=f"[{name} = {field}]" if field else "",
+    )
+    rig = rig.of(class_descriptor_set(Schema(compiled(text)).find("M")))
+    if (field or file) == "true":
+        with pytest.raises(ProtobufDataError, match="MISMATCH"):
+            rig.row("M", bytes.fromhex("0809"))
+        with pytest.raises(ProtobufDataError, match="MISMATCH"):
+            rig.row("M", bytes.fromhex("1009"))
+    else:
+        row = rig.row("M", bytes.fromhex("0809 1009 2205 0a0161 1009"))
+        assert (row["open"], row["list"]) == ("UNKNOWN_ENUM_VALUE_Open_9", ["UNKNOWN_ENUM_VALUE_Open_9"])
+        assert dict(row["m"]) == {"a": "UNKNOWN_ENUM_VALUE_Open_9"}
+    with pytest.raises(ProtobufDataError, match="MISMATCH"):
+        rig.row("M", bytes.fromhex("1809"))
+
+
+@pytest.mark.parametrize("edition", ["2023", "2024"])
+@pytest.mark.parametrize("at", ["file", "field"])
+def test_presence_packing_and_groups_are_those_of_the_field(edition: str, at: str, rig: Rig) -> None:
+    features = {
+        "n": "features.field_presence = IMPLICIT",
+        "r": "features.repeated_field_encoding = EXPANDED",
+        "g": "features.message_encoding = DELIMITED",
+    }
+    file, field = ("".join(f"option {one};" for one in features.values()), dict.fromkeys(features, ""))
+    if at == "field":
+        file, field = "", {name: f"[{one}]" for name, one in features.items()}
+    text = f"""edition = "{edition}"; {file} message M {{ int32 n = 1 {field["n"]}; repeated int32 r = 2 {field["r"]};
+      M2 g = 3 {field["g"]}; repeated M2 l = 4 {field["g"]}; map<string, M2> m = 5; }} message M2 {{ int32 x = 1; }}"""
+    rig = rig.of(compiled(text))
+    kind = rig.type("M")
+    message = kind(n=0, r=[1, 2], g={"x": 3}, l=[{"x": 4}], m={"k": {"x": 5}})
+    assert message.SerializeToString() == bytes.fromhex("10011002 1b08031c 23080424 2a070a016b12020805")
+    row = rig.row("M", message)
+    assert row == {"n": None, "r": [1, 2], "g": {"x": 3}, "l": [{"x": 4}], "m": [("k", {"x": 5})]}
+    rig.again("M", [message, kind(n=5)])
+
+
+def test_a_field_that_its_features_require_must_be_there(rig: Rig) -> None:
+    text = 'edition = "2023"; message M { int32 n = 1 [features.field_presence = LEGACY_REQUIRED]; int32 o = 2; }'
+    rig = rig.of(compiled(text))
+    assert rig.row("M", b"\x08\x05") == {"n": 5, "o": None}
+    with pytest.raises(ProtobufDataError, match="missing required fields: n"):
+        rig.row("M", b"\x10\x05")

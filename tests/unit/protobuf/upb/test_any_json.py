@@ -40,6 +40,73 @@ def test_an_any_whose_field_has_the_name_of_a_method_is_printed(
     assert seen.values.to_pylist()[0]["any"] == f'{{"@type":"type.googleapis.com/P",{fields}}}'
 
 
+BYTES = """syntax = "proto3"; import "google/protobuf/any.proto"; import "google/protobuf/wrappers.proto";
+import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
+message P { bytes b = 1; repeated bytes l = 2; map<string, bytes> m = 3; map<bool, P> p = 4; oneof o { bytes x = 5; }
+  string s = 6; google.protobuf.BytesValue v = 7; google.protobuf.Any any = 8; google.protobuf.FieldMask mask = 9;
+  google.protobuf.Value json = 10; repeated google.protobuf.BytesValue vs = 11;
+  map<int32, google.protobuf.Any> a = 12; }
+message M { google.protobuf.Any any = 1; }"""
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"b": b"\xff\xfe"}, '"b":"//4="'),
+        ({"l": [b"\xff", b"\xff\xfe\xfd", b""]}, '"l":["/w==","//79",""]'),
+        ({"m": {"a=": b"\xff"}}, '"m":{"a\\u003d":"/w=="}'),
+        ({"p": {True: {"b": b"\xff"}}}, '"p":{"true":{"b":"/w=="}}'),
+        ({"x": b"\xff"}, '"x":"/w=="'),
+        ({"s": "/w=="}, '"s":"/w\\u003d\\u003d"'),
+        ({"v": {"value": b"\xff\xfe"}}, '"v":"//4="'),
+        ({"vs": [{"value": b"\xff"}, {}]}, '"vs":["/w==",""]'),
+        ({"mask": {"paths": ["a_b", "x=y"]}}, '"mask":"aB,x=y"'),
+        ({"json": {"string_value": "/w=="}}, '"json":"/w\\u003d\\u003d"'),
+        ({"json": {"struct_value": {"a=": "<"}}}, '"json":{"a\\u003d":"\\u003c"}'),
+        ({"json": {"struct_value": {"fields": "="}}}, '"json":{"fields":"\\u003d"}'),
+        (
+            {"any": {"type_url": "x/P", "value": b"\x0a\x01\xff\x32\x01="}},
+            '"any":{"@type":"x/P","b":"/w==","s":"\\u003d"}',
+        ),
+        (
+            {"a": {7: {"type_url": "x/google.protobuf.BytesValue", "value": b"\x0a\x01\xff"}}},
+            '"a":{"7":{"@type":"x/google.protobuf.BytesValue","value":"/w=="}}',
+        ),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_base64_and_paths_are_printed_as_java_does_and_texts_escaped(
+    content: dict[str, object], text: str, rig: Rig
+) -> None:
+    rig = rig.of(compiled(BYTES))
+    message = rig.type("M")(any={"type_url": "type.googleapis.com/P", "value": bytes_of(rig.type("P")(**content))})
+    seen = rig.raw("M", [bytes_of(message)], {"convert.any.fields.to.json": "true", "recursive.fields.max.depth": "1"})
+    assert not seen.errors
+    assert seen.values.to_pylist()[0]["any"] == f'{{"@type":"type.googleapis.com/P",{text}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("BytesValue", b"\x0a\x02\xff\xfe", '"//4="'),
+        ("FieldMask", b"\x0a\x03x=y", '"x=y"'),
+        ("StringValue", b"\x0a\x02<=", '"\\u003c\\u003d"'),
+        (
+            "Any",
+            b"\x0a\x1cx/google.protobuf.BytesValue\x12\x03\x0a\x01\xff",
+            '{"@type":"x/google.protobuf.BytesValue","value":"/w=="}',
+        ),
+    ],
+)
+def test_a_type_that_comes_with_protobuf_is_printed_as_java_does(name: str, value: bytes, text: str, rig: Rig) -> None:
+    rig = rig.of(compiled(BYTES))
+    url = f"type.googleapis.com/google.protobuf.{name}"
+    message = rig.type("M")(any={"type_url": url, "value": value})
+    seen = rig.raw("M", [bytes_of(message)], {"convert.any.fields.to.json": "true"})
+    assert not seen.errors
+    assert seen.values.to_pylist()[0]["any"] == f'{{"@type":"{url}","value":{text}}}'
+
+
 ANYS = """syntax = "{0}"; package google.protobuf; message Any {{ {1} type_url = 1; {2} bytes value = 2; }}"""
 
 
