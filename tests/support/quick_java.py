@@ -25,11 +25,11 @@ _PROGRAM = """
 import sys
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf, window
+from pyspark.sql.functions import udf
 
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 folder = sys.argv[1]
-spark.range(10).select(udf(lambda number: number)("id").alias("id")).write.parquet(f"{folder}/rows")
+spark.range(10).select(udf(lambda number: number, "long")("id").alias("id")).write.parquet(f"{folder}/rows")
 rows = spark.readStream.schema("id BIGINT").parquet(f"{folder}/rows")
 for form in ("parquet", "memory"):
     writer = rows.writeStream.format(form).queryName("q").option("checkpointLocation", f"{folder}/{form}-checkpoint")
