@@ -54,6 +54,7 @@ SUMMARIES: Final = {
     "KAFKA_NOT_ABORTED": "A transaction could not be aborted; the broker ends it later.",
     "KAFKA_OFFSETS_RETRIED": "Looking up offsets is tried again.",
     "KAFKA_OPTION_IGNORED": "An option has no effect here.",
+    "KAFKA_RECORD_TIMES": "The timestamps of unread records could not be looked up; the lag in time may be too low.",
     "KAFKA_RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET": "A batch read would begin after its end.",
     "KAFKA_SETTING": "librdkafka does not accept a setting, or was built without what it needs.",
     "KAFKA_SINK_COLUMNS": "The columns of the DataFrame do not fit the sink.",

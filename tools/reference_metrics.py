@@ -21,7 +21,8 @@ repository.
 ## In Prometheus
 
 `watch(spark, port=9464)` serves them in OpenMetrics. A metric that has no value, such as the lag in records of Kinesis,
-is absent."""
+is absent, as is all that a first batch gives before there is one. A query that has ended keeps the first three, as long
+as its driver runs."""
 _LABELS: Final = {
     "query": "the name of the query, or its id if it has no name",
     "source": "the number of the source in the query, from 0",
@@ -30,6 +31,9 @@ _LABELS: Final = {
     "spool": "the id of the spool",
 }
 _UNITS: Final = {
+    "running": "none",
+    "failed": "none",
+    "started_timestamp_seconds": "seconds since 1970",
     "rows": "rows",
     "batches": "batches",
     "batch_seconds": "seconds",
@@ -53,7 +57,7 @@ time in milliseconds since 1970.
 
 | event | when | further fields |
 |---|---|---|
-| `started` | a query has started | `query`, `run`, `name` |
+| `started` | a query has started, or ran already when `watch` was called | `query`, `run`, `name` |
 | `progress` | a batch is over | those below |
 | `idle` | the query waits for data; about every 10 seconds | `query`, `run` |
 | `terminated` | the query has ended | `query`, `run`, `exception`: null, or the whole error |
@@ -87,7 +91,10 @@ _FIELDS: Final[dict[type, tuple[str, dict[str, str]]]] = {
     ),
     PartitionLag: (
         "Of each of its `partitions`",
-        {"records": "lag in records; null if unknown", "milliseconds": "lag in time, in milliseconds, at least"},
+        {
+            "records": "lag in records; null if unknown",
+            "milliseconds": "lag in time: the age of the first unread record, in milliseconds",
+        },
     ),
     SpoolMeasurement: (
         "Of its `spool`",

@@ -18,9 +18,10 @@ from rich.text import Text
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import packages_missing
 
-__all__ = ["console", "fail", "log_to_stderr", "named_errors", "printable"]
+__all__ = ["console", "fail", "log_to_stderr", "named_errors", "needed_width", "printable"]
 
 _NOT_CARRIED_OUT = 2
+_WIDEST = 10_000
 _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -54,9 +55,14 @@ class _PrintableConsole(Console):
                 yield Segment(text, segment.style)
 
 
-def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Return the console on which a command prints whatever it prints."""
-    return _PrintableConsole(stderr=stderr, soft_wrap=soft_wrap)
+def console(*, stderr: bool = False, soft_wrap: bool = False, width: int | None = None) -> Console:
+    """Return the console on which a command prints whatever it prints; as wide as the terminal without a `width`."""
+    return _PrintableConsole(stderr=stderr, soft_wrap=soft_wrap, width=width)
+
+
+def needed_width(screen: Console, renderable: RenderableType) -> int:
+    """Return how wide a terminal has to be to show something without a break."""
+    return screen.measure(renderable, options=screen.options.update(width=_WIDEST)).maximum
 
 
 class _PrintableFormatter(logging.Formatter):

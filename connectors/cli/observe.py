@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from connectors.cli.errors import console, named_errors, printable
+from connectors.cli.errors import console, named_errors, needed_width, printable
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def watch(
     screen = console()
     with named_errors(), contextlib.suppress(KeyboardInterrupt):
         if once:
-            screen.print(_screen(look()))
+            shown = _screen(look())
+            console(width=max(screen.width, needed_width(screen, shown))).print(shown)
             return
         seen: list[QueryView] = []
         with Live(console=screen, auto_refresh=False) as live:

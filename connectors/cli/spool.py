@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json as json_text
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -20,7 +20,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from connectors.cli.errors import console, named_errors, printable
+from connectors.cli.errors import console, named_errors, needed_width, printable
 from connectors.cli.options import OPTIONS_FILE, read_options
 from connectors.core.errors import ConnectorError, SourceGoneError, SpoolError
 from connectors.core.formats import connector_of
@@ -61,14 +61,16 @@ def inspect_command(
     if json:
         _print_json(shown | ({"rates": rates} if rates else {}))
         return
-    screen = console()
-    screen.print(_pairs("spool", _facts(inspection)))
-    screen.print(_pairs("rows", _counts(inspection.stats)))
+    _show_pairs("spool", _facts(inspection))
+    _show_pairs("rows", _counts(inspection.stats))
+    if inspection.stats.ready_rows:
+        note = "not committed: the last finished batch is committed when Spark plans the next one; a sink may have it."
+        console(soft_wrap=True).print(Text(note, style="dim"))
     if rates:
-        screen.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in rates.items()]))
+        _show_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in rates.items()])
     for title, rows in (("fetchers", shown["fetchers"]), ("quarantined", shown["lost"])):
         if rows:
-            screen.print(_table(title, tuple(rows[0]), (row.values() for row in rows)))
+            _show_table(title, tuple(rows[0]), [list(row.values()) for row in rows])
 
 
 @spool_commands.command("verify")
@@ -79,13 +81,12 @@ def verify_command(location: SpoolLocation, *, json: Json = False) -> None:
     if json:
         _print_json(asdict(result) | {"sound": result.sound})
     else:
-        screen = console()
         if result.findings:
-            rows = [asdict(finding).values() for finding in result.findings]
+            rows = [list(asdict(finding).values()) for finding in result.findings]
             colours = [_COLOURS[finding.severity] for finding in result.findings]
-            screen.print(_table("findings", ("", "file", "code", "what", "what to do"), rows, colours))
+            _show_table("findings", ("severity", "file", "code", "what", "what to do"), rows, colours)
         verdict = "no damage" if result.sound else "DAMAGED"
-        screen.print(Text(f"{result.files:,} files, {result.bytes:,} bytes: {verdict}"))
+        console().print(Text(f"{result.files:,} files, {result.bytes:,} bytes: {verdict}"))
     raise typer.Exit(0 if result.sound else 1)
 
 
@@ -245,7 +246,7 @@ def _print_losses(losses: Sequence[Loss], *, json: bool, title: str) -> None:
         _print_json({"segments": [asdict(loss) for loss in losses], "rows": _rows(losses)})
     elif losses:
         heads = ("segment", "first", "end", "committed", "error")
-        console().print(_table(title, heads, (asdict(loss).values() for loss in losses)))
+        _show_table(title, heads, [list(asdict(loss).values()) for loss in losses])
     else:
         console().print("Nothing to do: no segment is damaged or missing.")
 
@@ -275,32 +276,45 @@ def _counts(counts: SpoolStats) -> list[tuple[str, str]]:
         ("oldest position", f"{counts.oldest:,}"),
         ("committed position", f"{counts.committed:,}"),
         ("end position", f"{counts.rows:,}"),
-        ("ready to read", f"{counts.ready_rows:,} rows, {counts.ready_bytes:,} bytes"),
+        ("not committed", f"{counts.ready_rows:,} rows, {counts.ready_bytes:,} bytes"),
         ("waiting for admission", f"{counts.waiting_rows:,} rows, {counts.waiting_bytes:,} bytes"),
         (
-            "oldest unread, published",
+            "oldest of these, published",
             "none" if oldest is None else datetime.fromtimestamp(oldest / 1e6, UTC).isoformat(),
         ),
     ]
 
 
-def _pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+def _show_pairs(title: str, rows: Sequence[tuple[str, str]]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(Text(name), Text(value))
-    return table
+    _show(table, title, [[(Text(name), Text(value)) for name, value in rows]])
 
 
-def _table(title: str, heads: Sequence[str], rows: Iterable[Iterable[Any]], styles: Sequence[str] = ()) -> Table:
+def _show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], styles: Sequence[str] = ()) -> None:
     table = Table(title=title, title_justify="left")
     for head in heads:
-        table.add_column(head, overflow="fold")
+        table.add_column(head)
+    records = []
     for index, row in enumerate(rows):
         style = styles[index] if styles else ""
-        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row), style=style)
-    return table
+        cells = [Text(f"{value:,}" if isinstance(value, int) else str(value), style=style) for value in row]
+        table.add_row(*cells)
+        records.append([(Text(head), cell) for head, cell in zip(heads, cells, strict=True)])
+    _show(table, title, records)
+
+
+def _show(table: Table, title: str, records: Sequence[Sequence[tuple[Text, Text]]]) -> None:
+    """Print a table, or on a narrow terminal a line for each of its cells: a path that is broken cannot be copied."""
+    screen = console(soft_wrap=True)
+    if needed_width(screen, table) <= screen.width:
+        screen.print(table)
+        return
+    for record in records:
+        screen.print(Text(title, style="italic"))
+        for name, value in record:
+            screen.print(Text.assemble("  ", name, ": ", value))
 
 
 def _print_json(value: dict[str, Any]) -> None:

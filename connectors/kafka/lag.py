@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.core.datasource import as_object
 from connectors.core.errors import OffsetError
-from connectors.kafka.offsets import Offsets, read_offset
+from connectors.kafka.offsets import Offsets, read_offset, record_times
 
 __all__ = ["LagSummary", "offsets_behind", "source_lag", "summarize"]
 
@@ -56,11 +57,17 @@ def _positions(offset: Any) -> Offsets:
         return {}
 
 
-def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int]] | None:
-    """Return the next offset to read and the one after the newest, by partition; None for offsets not of Kafka."""
-    reached, newest = _positions(end), _positions(latest)
-    lag = {str(each): (offset, max(offset, newest.get(each, offset))) for each, offset in sorted(reached.items())}
-    return lag or None
+def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int, int | None]] | None:
+    """Return the lag by partition; None for offsets not of Kafka.
+
+    That is the next offset to read, the one after the newest, and the timestamp of the first unread record, in
+    milliseconds since 1970; None where it is not known.
+    """
+    reached, newest, times = _positions(end), _positions(latest), record_times(as_object(latest))
+    return {
+        str(each): (offset, max(offset, newest.get(each, offset)), times.get(each))
+        for each, offset in sorted(reached.items())
+    } or None
 
 
 def summarize(behind: Mapping[str, Mapping[int, int]]) -> LagSummary | None:

@@ -21,11 +21,22 @@ from connectors.kafka import FORMAT
 
 __all__ = ["EARLIEST", "LATEST", "Anywhere", "Offsets", "Position", "Specific", "Timestamp", "Timestamps"]
 __all__ += ["TopicPartition", "check_batch_positions", "describe", "end_offset", "illegal", "offset_json"]
-__all__ += ["parse_assignment", "parse_position", "read_offset", "refuse_nul", "resolved_start"]
+__all__ += [
+    "parse_assignment",
+    "parse_position",
+    "read_offset",
+    "record_times",
+    "refuse_nul",
+    "reported_offset",
+    "resolved_start",
+]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-_RESERVED: Final = {"v", START_KEY, *SENTINEL}
+TIMES_KEY: Final = "/times"
+"""In the latest offset of a progress report, which no checkpoint holds: the time of the first unread record, by topic
+and partition, in milliseconds since 1970. No topic has such a name."""
+_RESERVED: Final = {"v", START_KEY, TIMES_KEY, *SENTINEL}
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _SHORT: Final = 1000
@@ -245,6 +256,22 @@ def end_offset(offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartit
 def read_offset(offset: Mapping[str, Any] | str) -> Offsets:
     """Return the positions that an offset of the checkpoint holds; also one written by Spark's own Kafka source."""
     return _positions(_load(offset))
+
+
+def reported_offset(latest: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Offset:
+    """Return the latest offsets for a progress report, with the times of first unread records."""
+    value = end_offset(latest)
+    return ordered({**value, TIMES_KEY: _nested(times, escape=True)}) if times else value
+
+
+def record_times(reported: Mapping[str, Any]) -> Offsets:
+    """Return the times that `reported_offset` wrote; none if there are none that can be read."""
+    topics = reported.get(TIMES_KEY)
+    try:
+        times = _positions(topics) if isinstance(topics, Mapping) else {}
+    except OffsetError:
+        return {}
+    return {partition: time_ms for partition, time_ms in times.items() if time_ms >= 0}
 
 
 def resolved_start(end: Mapping[str, Any] | str) -> Offsets:

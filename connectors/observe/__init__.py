@@ -3,7 +3,7 @@
     from connectors.observe import supervise, watch
 
     observer = watch(spark, spools=["/data/spool/orders"], file="/var/log/orders.jsonl", port=9464)
-    supervise(lambda: events.writeStream.option("checkpointLocation", "...").toTable("orders"))
+    supervise(lambda: writer.option("checkpointLocation", "...").start())  # writer: events.writeStream.format(...)
 
 `watch` goes on until the `Observer` that it gives is closed.
 """

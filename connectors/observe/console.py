@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -131,7 +132,7 @@ class QueryView:
     Attributes:
         state: ``running``, ``idle``, ``ended`` or ``failed``.
         newest: the last report; its batch is -1 before the first one.
-        batch_ended_ms: when its last batch ended, in milliseconds since 1970.
+        batch_ended_ms: when its last batch ended, or before the first one when it started, in milliseconds since 1970.
         error: the last line of its error; empty if it has none.
     """
 
@@ -171,7 +172,11 @@ class LineViews:
         for event in events:
             if self._runs.heard(event.query, event.run):
                 self._take(event)
-        return list(self._views.values())
+        now_ms = time.time_ns() // 1_000_000
+        return [
+            replace(view, newest=view.newest.at(now_ms, {})) if view.state in {"running", "idle"} else view
+            for view in self._views.values()
+        ]
 
     def _take(self, event: Event) -> None:
         before = self._views.get(event.query)
@@ -180,21 +185,23 @@ class LineViews:
             view = QueryView("running", event, event.time_ms, history=history)
             view.remember(event.time_ms - event.batch_ms, event.rows)
         elif event.event == "started":
-            newest = Measurement(event.time_ms, event.query, event.run, event.name or "", -1, 0, 0, 0.0, ())
-            view = QueryView("running", newest, history=history)
+            newest = Measurement.started(event.time_ms, event.query, event.run, event.name or "")
+            view = QueryView("running", newest, event.time_ms, history=history)
+        elif event.event == "idle":
+            # The start of a query that is idle since then may stand in a file that was rotated.
+            last = before or QueryView(
+                "", Measurement.started(event.time_ms, event.query, event.run, ""), event.time_ms
+            )
+            view = replace(last, state="idle", newest=last.newest.idle(event.time_ms))
+            if view.newest.batch >= 0:
+                view.remember(event.time_ms, 0)
         elif before is None:
             return
-        elif event.event == "terminated":
-            if event.exception is None:
-                view = replace(before, state="ended", newest=before.newest.idle(event.time_ms))
-            else:
-                newest = replace(before.newest, time_ms=event.time_ms)
-                view = replace(before, state="failed", newest=newest, error=last_line(event.exception))
-        elif before.newest.batch < 0:
-            return
+        elif event.exception is None:
+            view = replace(before, state="ended", newest=before.newest.idle(event.time_ms))
         else:
-            view = replace(before, state="idle", newest=before.newest.idle(event.time_ms))
-            view.remember(event.time_ms, 0)
+            newest = replace(before.newest, time_ms=event.time_ms)
+            view = replace(before, state="failed", newest=newest, error=last_line(event.exception))
         self._views[event.query] = view
 
 
@@ -212,9 +219,12 @@ class MetricViews:
             ConnectorError: the text is not OpenMetrics, or the extra ``observe`` is not installed.
         """
         views, self._views = self._views, {}
-        for newest, ended_ms, rows in _parse_metrics(text):
+        for newest, state, ended_ms, rows in _parse_metrics(text):
             before = views.get(newest.query)
-            state = "idle" if newest.time_ms > ended_ms else "running"
+            if state in {"ended", "failed"}:  # of which no figure is served
+                last = before or QueryView(state, newest, ended_ms)
+                self._views[newest.query] = replace(last, state=state)
+                continue
             view = QueryView(state, newest, ended_ms, history=before.history if before else History())
             self._views[newest.query] = view
             read = max(0, rows - self._rows.get(newest.query, rows))
@@ -225,8 +235,8 @@ class MetricViews:
         return list(self._views.values())
 
 
-def _parse_metrics(text: str) -> list[tuple[Measurement, int, int]]:
-    """Return what an observer serves: queries, when the last batch of each ended, and its rows since it is watched."""
+def _parse_metrics(text: str) -> list[tuple[Measurement, str, int, int]]:
+    """Return what an observer serves: queries, their state, when the last batch of each ended, and its rows."""
     from connectors.observe.prometheus import parse_metrics  # noqa: PLC0415 - needs an extra
 
     by_query: dict[str, list[tuple[str, Mapping[str, str], float]]] = {}
@@ -240,7 +250,9 @@ def _parse_metrics(text: str) -> list[tuple[Measurement, int, int]]:
         raise ConnectorError("OBSERVE_METRICS", what, "watch URL", "Give the URL of an observer.") from None
 
 
-def _measurement(query: str, samples: Sequence[tuple[str, Mapping[str, str], float]]) -> tuple[Measurement, int, int]:
+def _measurement(
+    query: str, samples: Sequence[tuple[str, Mapping[str, str], float]]
+) -> tuple[Measurement, str, int, int]:
     own: dict[str, float] = defaultdict(float)
     lags: dict[int, dict[str, dict[str, float]]] = {}
     kinds: dict[int, str] = {}
@@ -271,13 +283,17 @@ def _measurement(query: str, samples: Sequence[tuple[str, Mapping[str, str], flo
         query=query,
         run="",
         name=query,
-        batch=int(own["batch"]),
+        batch=int(own.get("batch", -1)),
         rows=0,
         batch_ms=round(1000 * own["batch_seconds"]),
         rows_per_second=own["rows_per_second"],
         sources=tuple(sources),
     )
-    return newest, round(1000 * own["batch_timestamp_seconds"]), int(own["rows_total"])
+    ended_ms = round(1000 * own.get("batch_timestamp_seconds", own["started_timestamp_seconds"]))
+    state = "idle" if newest.time_ms > ended_ms else "running"
+    if own["running"] == 0:
+        newest, state = replace(newest, time_ms=ended_ms), "failed" if own["failed"] else "ended"
+    return newest, state, ended_ms, int(own["rows_total"])
 
 
 def _spool(values: Mapping[str, float]) -> SpoolMeasurement:

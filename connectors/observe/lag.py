@@ -25,10 +25,11 @@ __all__ = [
     "total",
 ]
 
-SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int]] | Mapping[str, PartitionLag] | None]
+SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int, int | None]] | Mapping[str, PartitionLag] | None]
 """From the end and the latest offset of a source to what lies between, by partition; None if they are not of its kind.
 
-That is (end, latest) where offsets count records, and a lag where they do not."""
+That is (end, latest, time of the first unread record or None) where offsets count records, and a lag where they do not;
+the time is in milliseconds since 1970."""
 
 _REMEMBERED: Final = 512
 
@@ -87,6 +88,7 @@ class Measurement:
         name: empty if it has none.
         rows: input rows.
         rows_per_second: input rows a second while the batch ran.
+        batch: -1 before the first one.
     """
 
     time_ms: int
@@ -99,13 +101,27 @@ class Measurement:
     rows_per_second: float
     sources: tuple[SourceMeasurement, ...]
 
+    @classmethod
+    def started(cls, time_ms: int, query: str, run: str, name: str) -> Measurement:
+        """Return a query that has had no batch yet."""
+        return cls(time_ms, query, run, name, -1, 0, 0, 0.0, ())
+
+    def at(self, now_ms: int, spools: Mapping[str, SpoolMeasurement]) -> Measurement:
+        """Return the last report with lags as old as they are now, and with spools as they were last seen, by id.
+
+        What was unread at the report is so until the next one, so its age grows with the clock.
+        """
+        sources = (_seen(source, spools) for source in self.sources)
+        return replace(self, sources=tuple(_aged(source, now_ms - self.time_ms) for source in sources))
+
     def idle(self, time_ms: int) -> Measurement:
         """Return the query as it is when Spark reports at `time_ms` that it waits for data, or has ended.
 
         A spool counts what Spark has not committed, and Spark commits the last batch only with the next one: where no
         record is unread, that is no lag.
         """
-        return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=tuple(map(_idle, self.sources)))
+        sources = (_idle(_aged(source, time_ms - self.time_ms)) for source in self.sources)
+        return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=tuple(sources))
 
     def to_json(self) -> dict[str, Any]:
         """Return the measurement as a JSON object."""
@@ -124,6 +140,22 @@ class Measurement:
                 )
             parts.append(text)
         return "; ".join(parts)
+
+
+def _aged(source: SourceMeasurement, milliseconds: int) -> SourceMeasurement:
+    if not source.records or milliseconds <= 0:
+        return source
+    partitions = {
+        name: replace(lag, milliseconds=lag.milliseconds + milliseconds) if lag.records else lag
+        for name, lag in source.partitions.items()
+    }
+    return replace(source, partitions=partitions, milliseconds=source.milliseconds + milliseconds)
+
+
+def _seen(source: SourceMeasurement, spools: Mapping[str, SpoolMeasurement]) -> SourceMeasurement:
+    if source.spool is None:
+        return source
+    return replace(source, spool=spools.get(source.spool.spool, source.spool))
 
 
 def _idle(source: SourceMeasurement) -> SourceMeasurement:
@@ -153,14 +185,14 @@ class LagHistory:
         return PartitionLag(latest - end, max(0, now_ms - seen[0][0]))
 
 
-def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int]] | None:
+def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int, None]] | None:
     """Return the positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
     reached, newest = as_object(end), as_object(latest)
     spool, position, ahead = reached.get("spool"), reached.get("position"), newest.get("position")
     # Sources that are none of ours may use the same names.
     if not isinstance(spool, str) or not isinstance(position, int):
         return None
-    return {spool: (position, ahead if newest.get("spool") == spool and isinstance(ahead, int) else position)}
+    return {spool: (position, ahead if newest.get("spool") == spool and isinstance(ahead, int) else position, None)}
 
 
 def measure(
@@ -206,19 +238,37 @@ def _source(
     end, latest = source.get("endOffset"), source.get("latestOffset")
     read_by = ((kind, read(end, latest)) for kind, read in kinds.items())
     kind, found = next(((kind, found) for kind, found in read_by if found is not None), ("unknown", {}))
-    partitions = {
-        name: lag if isinstance(lag, PartitionLag) else history.lag(name, *lag, now_ms) for name, lag in found.items()
-    }
     spool = next((spools[name] for name in found if kind == "spool" and name in spools), None)
+    partitions = {
+        name: lag if isinstance(lag, PartitionLag) else _partition(history, name, lag, now_ms, spool)
+        for name, lag in found.items()
+    }
     return SourceMeasurement(
         kind,
         rows,
         total([each.records for each in partitions.values()]),
-        max([0 if spool is None else spool.oldest_unread_ms, *(each.milliseconds for each in partitions.values())]),
+        max((each.milliseconds for each in partitions.values()), default=0),
         partitions,
         spool,
         _kafka_metrics([each.records or 0 for each in partitions.values()]) if kind == "kafka_py" else {},
     )
+
+
+def _partition(
+    history: LagHistory,
+    name: str,
+    positions: tuple[int, int, int | None],
+    now_ms: int,
+    spool: SpoolMeasurement | None,
+) -> PartitionLag:
+    """Return the lag by the oldest sign of an unread record: its own time, that of its message, or when it was seen."""
+    end, latest, time_ms = positions
+    lag = history.lag(name, end, latest, now_ms)
+    if not lag.records:
+        return lag
+    by_record = 0 if time_ms is None else now_ms - time_ms
+    by_message = 0 if spool is None else spool.oldest_unread_ms
+    return replace(lag, milliseconds=max(lag.milliseconds, by_record, by_message))
 
 
 def _kafka_metrics(behind: Sequence[int]) -> dict[str, str]:

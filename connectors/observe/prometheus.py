@@ -28,6 +28,7 @@ __all__ = ["Exporter", "parse_metrics"]
 
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
+_REMEMBERED: Final = 100
 _CHOOSE: Final = "Choose another port, or 0 for a free one."
 
 
@@ -59,25 +60,45 @@ class Exporter(Collector):
         self.url = f"http://{host}:{self._server.server_port}/metrics"
         """Where the metrics are."""
 
+    def start(self, measurement: Measurement) -> None:
+        """Take a query that has started, with no batch yet."""
+        with self._lock:
+            label = _label(measurement)
+            ended = [key for key, each in self._queries.items() if each.ended and each.name == label]
+            before = self._queries.get(measurement.query)
+            for key in ended:  # another one of that name would be served twice
+                del self._queries[key]
+            rows, batches = (0, 0) if before is None else (before.rows, before.batches)
+            self._queries[measurement.query] = _Query(measurement, measurement.time_ms, rows, batches)
+
     def update(self, measurement: Measurement) -> None:
         """Take the measurement of a batch."""
         with self._lock:
-            before = self._queries.get(measurement.query)
-            rows, batches = (0, 0) if before is None else (before.rows, before.batches)
-            self._queries[measurement.query] = _Query(
-                measurement, rows + measurement.rows, batches + 1, measurement.time_ms
+            before = self._queries.get(measurement.query) or _Query(measurement, measurement.time_ms)
+            self._queries[measurement.query] = replace(
+                before,
+                newest=measurement,
+                rows=before.rows + measurement.rows,
+                batches=before.batches + 1,
+                batch_time_ms=measurement.time_ms,
+                ended="",
             )
 
-    def idle(self, measurement: Measurement) -> None:
-        """Take the measurement of a query that waits for data: its rows and batches are counted already."""
+    def refresh(self, measurement: Measurement) -> None:
+        """Take newer figures of a query between two batches: its rows and batches are counted already."""
         with self._lock:
-            before = self._queries[measurement.query]
+            before = self._queries.get(measurement.query) or _Query(measurement, measurement.time_ms)
             self._queries[measurement.query] = replace(before, newest=measurement)
 
-    def forget(self, query: str) -> None:
-        """Serve nothing more of a query that has ended."""
+    def end(self, query: str, *, failed: bool) -> None:
+        """Serve of a query that has ended only how it did; of the last hundred such ones."""
         with self._lock:
-            self._queries.pop(query, None)
+            if (before := self._queries.pop(query, None)) is None:
+                return
+            self._queries[query] = replace(before, ended="failed" if failed else "stopped")
+            ended = [key for key, each in self._queries.items() if each.ended]
+            for key in ended[:-_REMEMBERED]:
+                del self._queries[key]
 
     def close(self) -> None:
         """Stop the server."""
@@ -88,7 +109,9 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, as prometheus-client asks for them."""
         with self._lock:
-            queries = list(self._queries.values())
+            known = list(self._queries.values())
+        yield from _metrics(_OF_ALL, ["query"], [([query.name], query) for query in known])
+        queries = [query for query in known if not query.ended]
         sources = [(query, number, source) for query in queries for number, source in enumerate(query.newest.sources)]
         yield from _metrics(_OF_QUERIES, ["query"], [([query.name], query) for query in queries])
         partitions = [
@@ -121,13 +144,23 @@ def parse_metrics(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 @dataclass(frozen=True, slots=True)
 class _Query:
     newest: Measurement
-    rows: int
-    batches: int
-    batch_time_ms: int
+    started_ms: int
+    rows: int = 0
+    batches: int = 0
+    batch_time_ms: int | None = None
+    ended: str = ""
 
     @property
     def name(self) -> str:
-        return self.newest.name or self.newest.query
+        return _label(self.newest)
+
+    @property
+    def has_batch(self) -> bool:
+        return self.newest.batch >= 0
+
+
+def _label(measurement: Measurement) -> str:
+    return measurement.name or measurement.query
 
 
 T = TypeVar("T")
@@ -149,31 +182,56 @@ def _metrics(
 
 
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
+_OF_ALL: Final[Sequence[_Row[_Query]]] = (
+    ("running", _GAUGE, "1 while the query runs, 0 once it has ended.", lambda each: float(not each.ended)),
+    (
+        "failed",
+        _GAUGE,
+        "1 once the query has ended with an error, until it is started again.",
+        lambda each: float(each.ended == "failed"),
+    ),
+    (
+        "started_timestamp_seconds",
+        _GAUGE,
+        "When this run of the query started, or was first seen.",
+        lambda each: each.started_ms / 1000,
+    ),
+)
 _OF_QUERIES: Final[Sequence[_Row[_Query]]] = (
     ("rows", _COUNTER, "Input rows since it is watched.", lambda each: each.rows),
     ("batches", _COUNTER, "Batches since it is watched.", lambda each: each.batches),
-    ("batch_seconds", _GAUGE, "How long the last batch took.", lambda each: each.newest.batch_ms / 1000),
+    (
+        "batch_seconds",
+        _GAUGE,
+        "How long the last batch took.",
+        lambda each: each.newest.batch_ms / 1000 if each.has_batch else None,
+    ),
     (
         "rows_per_second",
         _GAUGE,
         "Input rows a second in the last batch; 0 while the query is idle.",
         lambda each: each.newest.rows_per_second,
     ),
-    ("batch", _GAUGE, "Id of the last batch.", lambda each: each.newest.batch),
+    ("batch", _GAUGE, "Id of the last batch.", lambda each: each.newest.batch if each.has_batch else None),
     (
         "reported_timestamp_seconds",
         _GAUGE,
-        "When Spark last reported a batch or idleness.",
+        "When Spark last reported the start of the query, a batch or idleness.",
         lambda each: each.newest.time_ms / 1000,
     ),
-    ("batch_timestamp_seconds", _GAUGE, "When the last batch ended.", lambda each: each.batch_time_ms / 1000),
+    (
+        "batch_timestamp_seconds",
+        _GAUGE,
+        "When the last batch ended.",
+        lambda each: None if each.batch_time_ms is None else each.batch_time_ms / 1000,
+    ),
 )
 _OF_PARTITIONS: Final[Sequence[_Row[PartitionLag]]] = (
     ("lag_records", _GAUGE, "Offsets between read and newest.", lambda lag: lag.records),
     (
         "lag_seconds",
         _GAUGE,
-        "Age, at least, of the first record that is not read.",
+        "Age of the first record that is not read, which grows until the next batch ends.",
         lambda lag: lag.milliseconds / 1000,
     ),
 )

@@ -2,7 +2,7 @@
 
     from connectors.observe import supervise
 
-    supervise(lambda: events.writeStream.option("checkpointLocation", "...").toTable("orders"))
+    supervise(lambda: writer.option("checkpointLocation", "...").start())  # writer: events.writeStream.format(...)
 
 A restart goes on from the checkpoint, so it loses and doubles nothing that the sources and the sink do not.
 """

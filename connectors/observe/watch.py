@@ -33,6 +33,7 @@ from connectors.observe.lag import LagHistory, Measurement, SourceLag, measure, 
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from connectors.observe.prometheus import Exporter
     from connectors.observe.spool_probe import SpoolWatches
@@ -64,6 +65,7 @@ _STOP: Final = (0, "stop", None)
 _END_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
+_REFRESH_SECONDS: Final = 5.0
 
 
 def watch(
@@ -135,13 +137,18 @@ class Observer:
         exporter: Exporter | None = None,
         deletions: tuple[str, ...] = (),
         deletion_options: Mapping[str, str] | None = None,
+        refresh_seconds: float = _REFRESH_SECONDS,
     ) -> None:
         self.exporter = exporter
         """Serves metrics; None without ``port``."""
         self.latest: dict[str, Measurement] = {}
-        """The newest measurement of each running query, by its id; of an idle one, as `Measurement.idle` gives it."""
+        """The newest measurement of each running query, by its id; of an idle one, as `Measurement.idle` gives it.
+
+        Before its first batch it is that of `Measurement.started`."""
         self._spools = spools
         self._file = None if file is None else LineFile(Path(file))
+        self._refresh_seconds = refresh_seconds
+        self._refresh_at = 0.0
         self._deletions = deletions
         self._deletion_options = dict(deletion_options or {})
         self._kinds: dict[str, SourceLag] = {"spool": spool_lag}
@@ -170,6 +177,8 @@ class Observer:
         """Begin to listen to a session."""
         spark.streams.addListener(self._listener)
         self._spark = spark
+        for query in spark.streams.active:  # one that started since the line above is known by then
+            self._listener.put_started(query)
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
         """Listen no more, and end when all that was heard is dealt with; does nothing the second time.
@@ -209,22 +218,42 @@ class Observer:
             _log.warning("[OBSERVE_SESSION] How the queries ended is not heard any more: %s", error)
 
     def _run(self) -> None:
-        while not self._is_closed and (event := self._events.get()) != _STOP:
+        while not self._is_closed and (event := self._next()) != _STOP:
             try:
-                self._hear(*event)
+                if event is not None:
+                    self._hear(*event)
+                self._refresh()
             except Exception:  # noqa: BLE001 - logged; an observer never ends because of what it observes
                 _log.exception("[OBSERVE_FAILED] An event of a query could not be dealt with")
+
+    def _next(self) -> tuple[int, str, Any] | None:
+        """Return the next event; None if none comes for a while."""
+        try:
+            return self._events.get(timeout=None if self.exporter is None else self._refresh_seconds)
+        except queue.Empty:
+            return None
+
+    def _refresh(self) -> None:
+        """Have the metrics age: while a batch runs or hangs, no event tells of what waits behind it."""
+        if self.exporter is None or time.monotonic() < self._refresh_at:
+            return
+        spools = {} if self._spools is None else self._spools.look()
+        now_ms = _now_ms()
+        for measurement in self.latest.values():
+            self.exporter.refresh(measurement.at(now_ms, spools))
+        self._refresh_at = time.monotonic() + self._refresh_seconds
 
     def _hear(self, time_ms: int, kind: str, value: Mapping[str, Any]) -> None:
         if kind == "progress":
             self._progress(time_ms, value)
             return
+        if kind == "started" and value["run"] in self._running:
+            return
         self._write({"v": 1, "event": kind, "time_ms": time_ms, **value})
         if kind == "idle":
             self._idle(time_ms, value)
         elif kind == "started":
-            self._running.add(value["run"])
-            self._runs.heard(value["query"], value["run"])
+            self._started(Measurement.started(time_ms, value["query"], value["run"], value["name"]))
         elif kind == "terminated":
             self._terminated(value)
             self._running.discard(value["run"])
@@ -243,12 +272,19 @@ class Observer:
         if self.exporter is not None:
             self.exporter.update(found)
 
+    def _started(self, query: Measurement) -> None:
+        self._running.add(query.run)
+        if self._runs.heard(query.query, query.run):
+            self.latest[query.query] = query
+            if self.exporter is not None:
+                self.exporter.start(query)
+
     def _idle(self, time_ms: int, event: Mapping[str, Any]) -> None:
         query = str(event["query"])
         if self._runs.heard(query, str(event["run"])) and query in self.latest:
             self.latest[query] = self.latest[query].idle(time_ms)
             if self.exporter is not None:
-                self.exporter.idle(self.latest[query])
+                self.exporter.refresh(self.latest[query])
 
     def _terminated(self, event: Mapping[str, Any]) -> None:
         query = str(event["query"])
@@ -257,7 +293,7 @@ class Observer:
             return  # it was started again by now
         self.latest.pop(query, None)
         if self.exporter is not None:
-            self.exporter.forget(query)
+            self.exporter.end(query, failed=event["exception"] is not None)
         read = self._read_by.pop(query, set())
         for name in self._deletions:
             if name not in read:
@@ -292,7 +328,11 @@ class _Listener(StreamingQueryListener):
         self._put = put
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        self._put(("started", {"query": str(event.id), "run": str(event.runId), "name": event.name or ""}))
+        self.put_started(event)
+
+    def put_started(self, query: QueryStartedEvent | StreamingQuery) -> None:
+        """Put the start of a query, or a query that runs."""
+        self._put(("started", {"query": str(query.id), "run": str(query.runId), "name": query.name or ""}))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         self._put(("progress", json.loads(event.progress.json)))

@@ -8,16 +8,22 @@ import base64
 import contextlib
 import importlib.util
 import json
+import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -106,8 +112,8 @@ def wait_for(condition: Callable[[], bool], timeout: float = 60.0) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_python_of_the_readme_runs(
-    spark: SparkSession,
     emulator: PubSubServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,15 +132,50 @@ def test_the_python_of_the_readme_runs(
     exec(compile(stream, "README.md", "exec"), names)
     query = names["query"]
     try:
-        wait_for(lambda: not query.isActive or spark.table("orders").count() == 2)
+        wait_for(lambda: not query.isActive or len(payloads(tmp_path / "orders")) == 2)
         assert query.exception() is None
     finally:
         query.stop()
-    exec(compile(show, "README.md", "exec"), names)
+    exec(compile(show.replace("/data/", f"{tmp_path}/"), "README.md", "exec"), names)
     assert capsys.readouterr().out.strip() == printed.strip()
     exec(compile(protobuf, "README.md", "exec"), names)
     assert "order_id" in names["orders"].schema["order"].dataType.names
     assert (tmp_path / "spool/orders").is_dir()
+
+
+def payloads(table: Path) -> list[bytes]:
+    """The payloads of the files that the log of Spark's file sink names."""
+    logs = [path for path in table.glob("_spark_metadata/*") if path.name.isdecimal()]
+    lines = [json.loads(line) for path in logs for line in path.read_text().splitlines()[1:]]
+    files = [urllib.request.url2pathname(urllib.parse.urlsplit(line["path"]).path) for line in lines]
+    return sorted(payload for file in files for payload in pq.read_table(file)["payload"].to_pylist())
+
+
+def test_the_stream_of_the_readme_goes_on_when_it_was_killed(emulator: PubSubServer, tmp_path: Path) -> None:
+    """With the Spark that pip installs: its catalog is in memory, and a table of it is not found after a restart."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = next(one.text for one in blocks(page) if one.language == "python")
+    script = tmp_path / "stream.py"
+    script.write_text(
+        code.replace("/data/", f"{tmp_path}/").replace('"orders"', '"again"') + "query.awaitTermination()\n"
+    )
+    emulator.create_subscription("projects/shop/subscriptions/again", "projects/shop/topics/again")
+    settings = environment(PUBSUB_EMULATOR_HOST=emulator.endpoint, JDK_JAVA_OPTIONS=QUICK_JAVA)
+    expected: list[bytes] = []
+    for life in range(2):
+        messages = [b"order %d" % (2 * life + number) for number in (1, 2)]
+        emulator.publish("projects/shop/topics/again", messages)
+        expected += messages
+        with (tmp_path / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, script], cwd=tmp_path, env=settings, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                wait_for(lambda: process.poll() is not None or payloads(tmp_path / "orders") == expected, 120)  # noqa: B023
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        assert payloads(tmp_path / "orders") == expected, (tmp_path / "log").read_text()[-3000:]
 
 
 def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:

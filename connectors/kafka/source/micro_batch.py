@@ -17,6 +17,7 @@ from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.group_offsets import GroupCommitter
+from connectors.kafka.client.record_times import RecordTimes, TimeReader
 from connectors.kafka.offsets import (
     Offsets,
     TopicPartition,
@@ -24,6 +25,7 @@ from connectors.kafka.offsets import (
     end_offset,
     offset_json,
     read_offset,
+    reported_offset,
     resolved_start,
 )
 from connectors.kafka.options.source import KafkaReadOptions
@@ -80,6 +82,9 @@ class KafkaStream:
         self._available_now = False
         self._targets: Offsets | None = None
         self._newest: Offsets = {}
+        self._planned: Offsets = {}
+        times = TimeReader(options.client)
+        self._times = RecordTimes(times, times.close)
         group = options.commit_offsets_to_group
         self._committer = None if group is None else GroupCommitter(options.client, group)
 
@@ -97,7 +102,7 @@ class KafkaStream:
         latest = self._newest = self._latest(begin, everything=everything)
         if not latest and (begin or not is_sentinel(start)):
             return dict(start)
-        end = latest if everything else self._limited(begin, latest)
+        end = self._planned = latest if everything else self._limited(begin, latest)
         if is_sentinel(start):
             return end_offset(end, begin)
         return dict(start) if end == begin else end_offset(end)
@@ -177,8 +182,13 @@ class KafkaStream:
         """Return the latest offsets when the last batch was planned, for Spark's progress reports.
 
         Not the present ones: a query without limits has then read everything, and its lag is 0, as with Spark's own.
+        Of partitions in which it leaves records unread, the time of the first of these is reported too.
         """
-        return end_offset(self._newest) if self._newest else None
+        if not self._newest:
+            return None
+        planned = self._planned
+        unread = {each: planned[each] for each, offset in self._newest.items() if planned.get(each, offset) < offset}
+        return reported_offset(self._newest, self._times.of(unread) if unread else {})
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
         """Return the ranges of a batch; raises if rows are gone and ``failOnDataLoss`` is set, and in bounded runs."""
@@ -269,6 +279,7 @@ class KafkaStream:
     def stop(self) -> None:
         """End the threads and close the connections."""
         self._watch.stop()
+        self._times.stop()
         if self._committer is not None:
             self._committer.stop()
         self._lookup.close()

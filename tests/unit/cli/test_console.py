@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import connectors
 from connectors.cli.errors import printable
 from connectors.cli.main import app
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
@@ -111,3 +112,9 @@ def test_every_command_prints_through_the_one_console() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Console", "print", "typer.echo"}
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("module", ["connectors", "connectors.cli"])
+def test_the_package_is_a_command_too(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"pyspark-stream-connectors {connectors.__version__}\n"), done.stderr

@@ -34,8 +34,8 @@ def spool(tmp_path: Path) -> HandSpool:
     return made
 
 
-def run(*arguments: object, answer: str | None = None, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["spool", *map(str, arguments)], input=answer, env={"COLUMNS": "200"})
+def run(*arguments: object, answer: str | None = None, code: int = 0, columns: int = 200) -> Result:
+    result = CliRunner().invoke(app, ["spool", *map(str, arguments)], input=answer, env={"COLUMNS": str(columns)})
     assert result.exit_code == code, result.output
     return result
 
@@ -94,6 +94,32 @@ def test_inspect_says_what_a_spool_holds(spool: HandSpool) -> None:
         "f0": (3, 0),
         "f1": (0, 1),
     }
+
+
+def test_rows_that_spark_has_not_committed_are_not_called_ready_to_read(spool: HandSpool) -> None:
+    """After a finished AvailableNow run the table had them: Spark commits a batch when it plans the next one."""
+    text = " ".join(run("inspect", spool.root, columns=500).output.split())
+    assert "ready to read" not in text
+    assert "not committed │ 3 rows, 30 bytes" in text
+    assert "the last finished batch is committed when Spark plans the next one" in text
+
+
+@pytest.mark.parametrize("columns", [20, 80, 120])
+def test_names_are_printed_in_one_piece_on_a_terminal_of_any_width(spool: HandSpool, columns: int) -> None:
+    """`inbox/88dd3f084` and `402ddda/3.arrow` in two lines could not be passed to `quarantine`."""
+    long_folder = spool.root.with_name("long" * 40)
+    spool.root.rename(long_folder)
+    run("adopt", long_folder, "--yes")
+    assert str(long_folder) in run("inspect", long_folder, columns=columns).output
+    names = ["inbox/f0/1.arrow"]
+    (long_folder / names[0]).unlink()
+    shown = run("verify", long_folder, columns=columns, code=1).output
+    assert all(name in shown for name in names)
+    assert "SPOOL_SEGMENT_" in shown
+    for command in (("repair", "--dry-run"), ("repair", "--yes")):
+        done = run(command[0], long_folder, *command[1:], columns=columns, code=int(command[1] == "--dry-run"))
+        assert all(name in done.output for name in names)
+    assert all(name in run("inspect", long_folder, columns=columns).output for name in names)
 
 
 def test_inspect_names_the_query_that_uses_the_spool(spool: HandSpool) -> None:

@@ -10,10 +10,10 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -82,6 +82,71 @@ def test_the_lag_in_time_is_the_age_of_the_first_look_that_saw_an_unread_record(
         for now, end, latest in [(0, 10, 10), (1, 10, 12), (3, 10, 20), (4, 12, 20), (5, 20, 20), (9, 20, 21)]
     ]
     assert ages == [0, 0, 2 * SECONDS, 1 * SECONDS, 0, 0]
+
+
+def test_the_lag_of_kafka_in_time_is_by_the_timestamp_of_the_first_unread_record_also_after_a_restart() -> None:
+    """It began near zero with every run, so that a query that failed every few minutes was never far behind."""
+    late = kafka(10, 13_610)
+    late["latestOffset"] = json.dumps({"orders": {"0": 13_610, "1": 4}, "v": 1, "/times": {"orders": {"0": 1_000}}})
+    [source] = of(late, now=901 * SECONDS).sources
+    assert source.partitions == {"orders-0": PartitionLag(13_600, 900 * SECONDS), "orders-1": PartitionLag(0, 0)}
+    assert source.milliseconds == 900 * SECONDS
+
+
+@pytest.mark.parametrize("times", [{}, {"orders": {"0": 99_000}}, {"orders": {"0": -1}}, {"orders": 7}, "x", [1]])
+def test_a_record_without_a_time_or_from_the_future_is_at_least_as_old_as_it_was_seen(times: Any) -> None:
+    histories: dict[tuple[str, int], LagHistory] = {}
+    for now in (0, 5):
+        late = kafka(10, 15)
+        late["latestOffset"] = json.dumps({"orders": {"0": 15, "1": 4}, "v": 1, "/times": times})
+        [source] = of(late, now=now * SECONDS, histories=histories).sources
+        assert (source.records, source.milliseconds) == (5, now * SECONDS)
+
+
+def test_a_spool_has_one_lag_in_time_in_the_file_the_log_and_the_metrics() -> None:
+    """It was 101 s in the file, 64 s in the metrics and 105 s in the log."""
+    spool = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 101 * SECONDS)
+    found = of(spooled("s1", 4, 7), spools={"s1": spool})
+    exporter = Exporter(0)
+    exporter.update(found)
+    assert found.to_json()["sources"][0]["milliseconds"] == 101 * SECONDS
+    assert found.to_json()["sources"][0]["partitions"]["s1"]["milliseconds"] == 101 * SECONDS
+    assert "101,000 ms behind" in found.line()
+    assert scrape(exporter)["connectors_lag_seconds", "s1"] == 101
+    exporter.close()
+
+
+def test_a_spool_of_which_all_was_read_has_no_lag_though_spark_commits_it_later() -> None:
+    spool = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 101 * SECONDS)
+    [source] = of(spooled("s1", 7, 7), spools={"s1": spool}).sources
+    assert (source.records, source.milliseconds) == (0, 0)
+    assert source.spool == spool
+
+
+def test_what_is_unread_ages_between_two_reports_and_what_is_read_does_not() -> None:
+    """A batch that hung for an hour left the lag where it was, so no alert fired."""
+    found = of(kafka(10, 15), now=2 * SECONDS)
+    [source] = found.at(62 * SECONDS, {}).sources
+    assert source.partitions == {"orders-0": PartitionLag(5, 60 * SECONDS), "orders-1": PartitionLag(0, 0)}
+    assert source.milliseconds == 60 * SECONDS
+    assert found.at(62 * SECONDS, {}).time_ms == found.time_ms, "the time of the report"
+
+
+def test_a_spool_that_fills_while_a_batch_hangs_is_seen() -> None:
+    sizes = iter([100, 3_000_000_000])
+    spool = Spool(lambda: SpoolMeasurement("s1", (), 9, 2, 7, 4, next(sizes, 3_000_000_000), 1500))
+    now = 100.0
+    exporter = Exporter(0)
+
+    def clock() -> float:
+        nonlocal now
+        now += 5
+        return now
+
+    with Observer(SpoolWatches([spool], clock=clock), exporter=exporter, refresh_seconds=0.01) as observer:
+        observer._listener._put(("progress", progress(spooled("s1", 4, 7))))
+        while scrape(exporter).get(("connectors_spool_bytes", "")) != 3e9:
+            observer._thread.join(0.01)
 
 
 def test_a_source_that_counts_no_records_says_how_far_it_is_behind_in_time() -> None:
@@ -468,9 +533,9 @@ def test_a_full_disk_under_the_lines_leaves_the_rest_as_it_is(caplog: pytest.Log
         observer._listener._put(("started", {"query": "other", "run": "o", "name": ""}))
         while not observer._events.empty() or "o" not in observer._running:
             observer._thread.join(0.01)
-        assert scrape(exporter)["connectors_rows_total", ""] == 30
+        assert scraped(exporter, "orders")["connectors_rows_total"] == 30
         observer._listener._put(("terminated", {"query": "q", "run": "r", "exception": None}))
-    assert observer.latest == {}
+    assert "q" not in observer.latest
     assert caplog.text.count("[OBSERVE_FILE]") == 1
     assert "OBSERVE_FAILED" not in caplog.text
 
@@ -506,7 +571,7 @@ def test_metrics_on_an_address_of_ipv6_have_a_url_that_works() -> None:
         pytest.skip("this machine has no IPv6")
     exporter = Exporter(0, "::1")
     assert exporter.url.startswith("http://[::1]:")
-    assert scrape(exporter) == {}
+    assert labelled(exporter) == {}
     exporter.close()
 
 
@@ -527,7 +592,7 @@ def test_a_query_that_waits_for_data_has_no_rate_and_no_lag_that_grows(tmp_path:
         put(("started", {"query": "other", "run": "o", "name": ""}))
         while "o" not in observer._running:
             observer._thread.join(0.01)
-        found.append((observer.latest["q"], scrape(exporter)))
+        found.append((observer.latest["q"], scrape(exporter, "orders")))
 
     lines = heard(tmp_path, act, exporter=exporter, spools=SpoolWatches([spool]))
     [(latest, metrics)] = found
@@ -545,14 +610,12 @@ def test_a_query_that_waits_for_data_has_no_rate_and_no_lag_that_grows(tmp_path:
 
 def test_what_an_idle_query_holds_back_stays_its_lag() -> None:
     """As with minOffsetsPerTrigger."""
-    [source] = of(kafka(10, 15), histories={}).idle(9).sources
-    assert (source.records, source.milliseconds) == (5, 0)
-    batch = of(kafka(10, 15))
-    late = replace(batch, sources=(replace(batch.sources[0], milliseconds=700),))
-    assert late.idle(9).sources[0].milliseconds == 700
+    late = of(kafka(10, 15), now=2).idle(9)
+    assert (late.sources[0].records, late.sources[0].milliseconds) == (5, 7)
+    assert late.idle(11).sources[0].milliseconds == 9
 
 
-def test_idleness_of_an_earlier_run_or_before_the_first_batch_changes_nothing(tmp_path: Path) -> None:
+def test_idleness_of_an_earlier_run_changes_nothing(tmp_path: Path) -> None:
     found = []
 
     def act(observer: Observer) -> None:
@@ -567,6 +630,75 @@ def test_idleness_of_an_earlier_run_or_before_the_first_batch_changes_nothing(tm
     assert found[0].latest["q"].rows_per_second == 20
 
 
+def events_then(exporter: Exporter, *events: tuple[str, Any]) -> dict[str, float]:
+    """What is served of the query once an observer has dealt with some events."""
+    with Observer(exporter=exporter) as observer:
+        for event in events:
+            observer._listener._put(event)
+        observer._listener._put(("started", {"query": "other", "run": "o", "name": ""}))
+        while "o" not in observer._running:
+            observer._thread.join(0.01)
+        return scraped(exporter, "orders")
+
+
+STARTED = ("started", {"query": "q", "run": "r", "name": "orders"})
+
+
+@pytest.mark.parametrize("events", [[STARTED], [STARTED, idle()]], ids=["started", "idle"])
+def test_a_query_has_metrics_from_its_start_on_also_while_it_has_had_no_batch(events: list[tuple[str, Any]]) -> None:
+    """It had none until its first batch: one that hung in it, or waited for data, was seen nowhere."""
+    found = events_then(Exporter(0), *events)
+    assert (found["connectors_running"], found["connectors_failed"]) == (1, 0)
+    assert (found["connectors_rows_total"], found["connectors_batches_total"]) == (0, 0)
+    now = time.time()
+    assert now - 60 < found["connectors_started_timestamp_seconds"] <= found["connectors_reported_timestamp_seconds"]
+    assert found["connectors_reported_timestamp_seconds"] <= now
+    assert not found.keys() & {"connectors_batch", "connectors_batch_seconds", "connectors_batch_timestamp_seconds"}
+
+
+def test_a_query_that_ran_before_it_was_watched_has_metrics_too(tmp_path: Path) -> None:
+    running = Session()
+    running.active = [SimpleNamespace(id="q", runId="r", name="orders")]
+    with watch(cast("Any", running), port=0, file=tmp_path / "lines") as observer:
+        assert observer.exporter is not None
+        while not scraped(observer.exporter, "orders"):
+            observer._thread.join(0.01)
+        assert scraped(observer.exporter, "orders")["connectors_running"] == 1
+        running.active = []
+        observer._listener._put(("terminated", {"query": "q", "run": "r", "exception": None}))
+    assert [json.loads(line)["event"] for line in (tmp_path / "lines").read_text().splitlines()] == [
+        "started",
+        "terminated",
+    ]
+
+
+@pytest.mark.parametrize(("exception", "failed"), [(None, 0), ("it broke", 1)])
+def test_a_query_that_has_ended_says_how_as_long_as_the_driver_runs(exception: str | None, failed: int) -> None:
+    """Its metrics went with it, so that a failure looked like a stop."""
+    end = ("terminated", {"query": "q", "run": "r", "exception": exception})
+    found = events_then(Exporter(0), STARTED, ("progress", progress(kafka(10, 15))), end)
+    assert (found.pop("connectors_running"), found.pop("connectors_failed")) == (0, failed)
+    assert found.keys() == {"connectors_started_timestamp_seconds"}, "an old lag or rate is none"
+
+
+@pytest.mark.parametrize("query", ["q", "another"])
+def test_a_query_that_is_started_again_has_not_failed(query: str) -> None:
+    """With the same checkpoint or with another one."""
+    end = ("terminated", {"query": "q", "run": "r", "exception": "it broke"})
+    found = events_then(Exporter(0), STARTED, end, ("started", {"query": query, "run": "s", "name": "orders"}))
+    assert (found["connectors_running"], found["connectors_failed"]) == (1, 0)
+
+
+def test_queries_that_have_ended_are_not_remembered_without_limit() -> None:
+    exporter = Exporter(0)
+    for number in range(500):
+        query = Measurement.started(number, f"q{number}", "r", "")
+        exporter.start(query)
+        exporter.end(query.query, failed=True)
+    assert len({query for query, *_ in labelled(exporter)}) <= 100
+    exporter.close()
+
+
 def test_metrics_are_served_as_openmetrics_until_the_query_ends() -> None:
     exporter = Exporter(0)
     spool = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 1500)
@@ -577,18 +709,29 @@ def test_metrics_are_served_as_openmetrics_until_the_query_ends() -> None:
     assert found["connectors_rows_total", ""] == 26
     assert found["connectors_spool_duplicates_total", ""] == 2
     assert found["connectors_spool_oldest_unread_seconds", ""] == 1.5
-    exporter.forget("q")
-    assert scrape(exporter) == {}
+    exporter.end("q", failed=False)
+    assert ("connectors_lag_records", "orders-0") not in scrape(exporter)
     exporter.close()
 
 
-def scrape(exporter: Exporter) -> dict[tuple[str, str], float]:
+def labelled(exporter: Exporter) -> dict[tuple[str, str, str], float]:
+    """The samples by query, name and partition."""
     request = urllib.request.Request(exporter.url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     with urllib.request.urlopen(request) as answer:
         assert "openmetrics-text" in answer.headers["Content-Type"]
         families = list(text_string_to_metric_families(answer.read().decode()))
     samples = [sample for family in families for sample in family.samples]
-    return {(sample.name, sample.labels.get("partition", "")): sample.value for sample in samples}
+    keys = [(each.labels["query"], each.name, each.labels.get("partition", "")) for each in samples]
+    assert len(set(keys)) == len(keys), "Prometheus refuses a page that has a sample twice"
+    return {key: each.value for key, each in zip(keys, samples, strict=True)}
+
+
+def scrape(exporter: Exporter, query: str = "orders") -> dict[tuple[str, str], float]:
+    return {(name, part): value for (of_query, name, part), value in labelled(exporter).items() if of_query == query}
+
+
+def scraped(exporter: Exporter, query: str) -> dict[str, float]:
+    return {name: value for (name, _), value in scrape(exporter, query).items()}
 
 
 def test_a_port_that_is_taken_is_told() -> None:

@@ -16,6 +16,7 @@ from connectors.core.options.declaration import declared_options
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from tests.support import docs_facts
 from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
+from tests.support.documents import blocks
 from tools.reference_commands import Command, commands
 from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES
 
@@ -195,3 +196,11 @@ def test_every_verb_of_dev_that_the_usage_lists_is_one() -> None:
     cases = set(re.findall(r"^    ([a-z]+)\)", code[code.index("case $verb in") :], re.MULTILINE))
     assert verbs == cases
     assert docs_facts.pages()
+
+
+def test_no_block_writes_a_table_that_spark_from_pip_forgets() -> None:
+    """After a restart `toTable` ends by LOCATION_ALREADY_EXISTS there: its catalog is in memory."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    code = [one for path in paths for one in blocks(path.read_text(encoding="utf-8")) if one.language == "python"]
+    assert code
+    assert not [one.text for one in code if re.search(r"\.(toTable|saveAsTable)\(", one.text)]

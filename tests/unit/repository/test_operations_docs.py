@@ -15,6 +15,7 @@ import yaml
 
 from connectors.core.options.declaration import declared_options
 from connectors.pubsub.options.source import PubSubReadOptions
+from tests.chaos.alerts import EXPECTED, shortened
 from tests.support.documents import blocks
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +32,7 @@ def test_the_page_has_each_alert_with_its_severity() -> None:
 def test_the_rule_on_the_page_is_promql() -> None:
     [rule] = [rule for one in blocks(ALERTS) if one.language == "yaml" for rule in yaml.safe_load(one.text)]
     promql_parser.parse(rule["expr"])
-    assert "connectors_reported_timestamp_seconds" in (ROOT / "docker/grafana/dashboards/streams.json").read_text()
+    assert "connectors_batch_timestamp_seconds" in rule["expr"]
 
 
 def test_a_spool_alerts_before_fetching_pauses_by_default() -> None:
@@ -48,6 +49,31 @@ def test_prometheus_accepts_the_rules() -> None:
     if promtool is None:
         pytest.skip("promtool is not installed: Debian's package prometheus has it; test_docker.py tests the grammar")
     subprocess.run([promtool, "check", "rules", str(FILE)], check=True)
+
+
+@pytest.mark.may_skip_in_ci("promtool is a peer, as above")
+def test_the_alerts_fire_stay_and_are_quiet_as_their_test_file_says() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: Debian's package prometheus has it")
+    subprocess.run([promtool, "test", "rules", str(FILE.with_name("alerts_test.yaml"))], check=True)
+
+
+def test_each_alert_is_fired_by_a_driver_of_the_run_with_a_real_prometheus() -> None:
+    assert set().union(*EXPECTED.values()) == {rule["alert"] for rule in RULES}
+
+
+def test_that_run_divides_windows_waits_and_thresholds_in_seconds() -> None:
+    rules = {
+        rule["alert"]: rule
+        for group in shortened(yaml.safe_load(FILE.read_text()))["groups"]
+        for rule in group["rules"]
+    }
+    assert rules["StreamBehind"]["expr"].endswith("(min_over_time(connectors_lag_seconds[10s])) > 5")
+    assert rules["StreamStuck"]["expr"].endswith("> 10")
+    assert rules["StreamGone"]["for"] == "2s"
+    assert "> 2e9" in rules["SpoolGrows"]["expr"]
+    assert rules["StreamRestarts"]["expr"].endswith("> 4")
 
 
 def test_the_example_of_sizes_prints_what_the_page_shows() -> None:
