@@ -12,6 +12,7 @@ import pytest
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.datasource import open_stream, read_settings
 from connectors.kinesis.offsets import END, TRIM, ShardState, read_offset
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
@@ -181,3 +182,35 @@ def test_the_stream_of_a_query_has_the_limits_of_the_page(kinesis: KinesisRig) -
     stream.stop()
     settings = read_settings(options_of(kinesis), 1.0)
     assert (settings.patience, settings.end_patience) == (900.0, 10.0)
+
+
+@pytest.mark.parametrize("kind", ["ExpiredNextTokenException", "SlowDown", "LimitExceededException"])
+def test_a_list_of_shards_that_is_refused_halfway_is_listed_again(
+    server: KinesisServerProcess, tmp_path: Path, kind: str
+) -> None:
+    kinesis = KinesisRig(server, tmp_path, shards=3)
+    values = kinesis.put(30)
+    server.fail("ListShards", "InternalFailureException", 1, status=500, stream=kinesis.stream)
+    server.fail("ListShards", kind, 2, stream=kinesis.stream)
+    options = options_of(kinesis, streaming=False, maxShardsPerDescribe="1")
+    assert sorted(rows_of(plan_batch(options), options)) == sorted(values)
+    server.clear_faults()
+
+
+def test_the_next_page_of_a_list_that_has_expired_is_no_error_of_a_query(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    kinesis = KinesisRig(server, tmp_path, shards=3)
+    client = ShardMonitor(options_of(kinesis)).client
+    listed, call = [], client.call
+
+    def expire_the_second(operation: str, where: str, **parameters: Any) -> dict[str, Any]:
+        listed.append(operation)
+        if listed.count("list_shards") == 2:
+            server.fail("ListShards", "ExpiredNextTokenException")
+        return call(operation, where, **parameters)
+
+    client.call = expire_the_second  # type: ignore[method-assign]
+    listing = patiently(lambda: client.listing(kinesis.stream, 1), options_of(kinesis))
+    assert len(listing.shards) == 3
+    server.clear_faults()
