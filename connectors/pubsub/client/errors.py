@@ -156,8 +156,8 @@ def _delivers_nothing(call: RpcCall, detail: str) -> SourceGoneError:
         "PUBSUB_SUBSCRIPTION_NOT_PULLABLE",
         "The subscription refuses to deliver: it pushes or exports its messages itself, or it was detached",
         call.resource,
-        f"See which: gcloud pubsub subscriptions describe {name} --project={project}. If it pushes or exports, keep the "
-        "spool and the checkpoint, and make it a pull subscription. Only if it says detached: true, create another "
+        f"See which: gcloud pubsub subscriptions describe {name} --project={project}. If it pushes or exports, keep "
+        "the spool and the checkpoint, and make it a pull subscription. Only if it says detached: true, create another "
         f"subscription, with another spool and checkpoint.{_quoted(detail)}",
     )
 
