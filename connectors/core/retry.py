@@ -1,6 +1,7 @@
 """The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
-Beside it the watch of the parent process, without which a retry or a call would outlive a killed driver.
+Beside it the log of waits that are no retries, and the watch of the parent process, without which a retry or a call
+would outlive a killed driver.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "end_with_parent", "is_transient", "retry"]
+__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "WaitLog", "end_with_parent", "is_transient", "retry"]
 
 T = TypeVar("T")
 
@@ -31,6 +32,9 @@ _LARGEST_EXPONENT: Final = 64
 _LOG_AFTER_SECONDS: Final = 5.0
 """Failures in a row that have lasted, or by the next attempt will have lasted, so long are logged."""
 _LOG_EVERY_SECONDS: Final = 30.0
+_WAIT_SECONDS: Final = 15.0
+"""Longer than the waits that are part of each run, such as ``availableNowQuiet``."""
+_WAIT_EVERY_SECONDS: Final = 60.0
 _PARENT_SECONDS: Final = 1.0
 
 
@@ -95,6 +99,34 @@ class Backoff:
     def reset(self) -> None:
         """Begin the count of failures again, after a success."""
         self.failures = 0
+
+
+class WaitLog:
+    """Says in the log what a wait waits for: after 15 seconds, and every minute from then on.
+
+    ``what`` returns what has to happen, such as "a stream to open"; the loop of the wait calls `tick`.
+    """
+
+    def __init__(self, what: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now, after progress."""
+        self._since = self._clock()
+        self._log_at = self._since + _WAIT_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """How long the wait has lasted."""
+        return self._clock() - self._since
+
+    def tick(self) -> None:
+        """Log what is waited for, if it is time to."""
+        if self._clock() >= self._log_at:
+            self._log_at = self._clock() + _WAIT_EVERY_SECONDS
+            _log.warning("[WAITING] A call has waited %.0f s for %s.", self.seconds, self._what())
 
 
 class ParentWatch:

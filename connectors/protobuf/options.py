@@ -80,7 +80,7 @@ class ProtobufOptions:
         "on.error",
         choice(OnError),
         "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
-        "could not be read, and is NULL for the others. Not in Spark.",
+        "could not be read, in at most 1,000 bytes, and is NULL for the others. Not in Spark.",
         default="null",
     )
     recursive_fields_max_depth: int = option(

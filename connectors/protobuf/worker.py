@@ -34,6 +34,8 @@ _CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each f
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 _SHOWN_BYTES: Final = 16
+_ERROR_BYTES: Final = 1000  # an attribute of Pub/Sub, where bad records go with it, takes 1,024
+_DOTS: Final = b"..."
 # By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
 _CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
 
@@ -114,17 +116,30 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
         raise data_error(
             "MALFORMED_PROTOBUF_MESSAGE",
             failFastMode="FAILFAST",
-            where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {shown}",
+            where=f"row {row} of the batch as {name}: {_cut(decoded.errors[row], _ERROR_BYTES)}; {shown}",
             action=_hint(data, options).strip(),
         )
     if not options.error_column:
         return decoded.values
     texts = pa.nulls(len(messages), pa.string())
     if decoded.errors:
-        reasons = {row: reason + _hint(messages[row].as_py(), options) for row, reason in decoded.errors.items()}
+        reasons = {row: _error_text(reason, messages[row].as_py(), options) for row, reason in decoded.errors.items()}
         texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
     kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
     return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
+
+
+def _error_text(reason: str, data: bytes, options: ProtobufOptions) -> str:
+    hint = _hint(data, options)
+    return _cut(reason, _ERROR_BYTES - len(hint)) + hint
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """Return a text of at most so many bytes in UTF-8; the end of a longer one gives way to dots."""
+    data = text.encode(errors="backslashreplace")
+    if len(data) > most_bytes:
+        data = data[: most_bytes - len(_DOTS)] + _DOTS
+    return data.decode(errors="ignore")
 
 
 def _hint(data: bytes, options: ProtobufOptions) -> str:

@@ -65,12 +65,14 @@ class SchemaRegistryServer:
         requests: the paths that were asked for, in order.
         authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
+        fail_serialized: the HTTP status of each request for a serialized schema, as of registries without them; or 0.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[str] = []
         self.authorizations: list[str | None] = []
         self.credentials: str | None = None
+        self.fail_serialized = 0
         self._responses: dict[str, _Response] = {}
         self._stopped = threading.Event()
         self._versions: list[_Version] = []
@@ -189,11 +191,15 @@ class SchemaRegistryServer:
             _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
         else:
             url = urlsplit(request.path)
+            serialized = parse_qs(url.query).get("format") == ["serialized"]
+            if serialized and self.fail_serialized:
+                _send(request, self.fail_serialized, {"error_code": 50001, "message": "Internal server error"})
+                return
             found = self._find([unquote(part) for part in url.path.split("/")[1:]])
             if found is None:
                 _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
             else:
-                _send(request, 200, found.answer(serialized=parse_qs(url.query).get("format") == ["serialized"]))
+                _send(request, 200, found.answer(serialized=serialized))
 
     def _write(self, request: BaseHTTPRequestHandler, response: _Response) -> None:
         request.close_connection = True

@@ -34,12 +34,15 @@ from pyspark.sql import SparkSession
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.formats import missing_source
+from connectors.protobuf import from_protobuf
+from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.schema_registry import SchemaRegistryServer
 from connectors.testing.servers.java import free_port
 from tests.support.documents import blocks, environment, run
 from tests.support.protobuf_rig import compiled
+from tests.support.pubsub_calls import PubSubCalls
 from tools.protos import build
 from tools.side_environment import side_environment
 
@@ -367,6 +370,34 @@ def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark
     assert [(row.messageId, row.order_id) for row in good.collect()] == [("1", "o1")]
     assert [(row.messageId, bytes(row.payload)) for row in bad.collect()] == [("2", b"\x0a\x7f")]
     assert bad.first().error
+
+
+def test_the_topics_for_bad_records_take_whatever_breaks_a_record(spark: SparkSession, emulator: PubSubServer) -> None:
+    register(spark)
+    page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
+    to_kafka, to_pubsub = [one.text for one in blocks(page) if ".save())" in one.text]
+    fields = " ".join(f"required Any a_required_field_with_a_long_name_{number} = {number};" for number in range(1, 61))
+    text = f'syntax = "proto2"; message Any {{ optional string url = 1; }} message Order {{ {fields} }}'
+    hostile = [b"", b"\x0a\x7f", b"\0\0\0\0\x01\0" + b"\xff" * 3000, b"\x0a\x03\x0a\x01\xff", b"\x0a" * 100_000]
+    records = [(str(number), bytearray(data)) for number, data in enumerate(hostile)]
+    events = spark.createDataFrame(records, "messageId STRING, payload BINARY")
+    options = {"mode": "PERMISSIVE", "on.error": "column"}
+    order = from_protobuf("payload", "Order", binaryDescriptorSet=compiled(text), options=options).alias("order")
+    names = {"bad": events.select("payload", "messageId", order).where("order.error IS NOT NULL")}
+    emulator.create_subscription("projects/shop/subscriptions/bad", "projects/shop/topics/orders-bad")
+    exec(to_pubsub.replace(".save()", f".option('endpoint', '{emulator.endpoint}').save()"), names)
+    assert emulator.backlog("projects/shop/subscriptions/bad") == len(hostile)
+    with PubSubCalls(emulator.endpoint) as calls:
+        got = [one.message for one in calls.pull("projects/shop/subscriptions/bad", len(hostile))]
+    assert sorted(message.data for message in got) == sorted(hostile)
+    assert all(0 < len(message.attributes["error"].encode()) <= 1000 for message in got)
+    with MockKafka() as kafka:
+        kafka.create_topic("orders-bad", 1)
+        exec(to_kafka.replace("broker:9092", kafka.endpoint), names)
+        frame = spark.read.format("kafka_py").option("kafka.bootstrap.servers", kafka.endpoint)
+        rows = frame.option("subscribe", "orders-bad").option("includeHeaders", "true").load().collect()
+    assert sorted(bytes(row.value) for row in rows) == sorted(hostile)
+    assert all(0 < len(row.headers[0].value) <= 1000 for row in rows)
 
 
 def test_the_job_in_the_manifest_for_kubernetes_stores_the_messages(

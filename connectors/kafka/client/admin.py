@@ -14,7 +14,7 @@ from concurrent.futures import wait
 from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.retry import ParentWatch
+from connectors.core.retry import ParentWatch, WaitLog
 from connectors.kafka.client.errors import LastWord, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,
@@ -63,6 +63,7 @@ class KafkaLookup:
         self._parent = ParentWatch()
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
+        self._log = WaitLog(lambda: "Kafka's response about topics, partitions or offsets")
         self._admin = open_admin(settings)
         own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.hear_error}
         self._consumer = open_consumer(settings, own)
@@ -134,6 +135,7 @@ class KafkaLookup:
     def _begin(self) -> None:
         self._serve()  # so that errors of the time before the call are not taken for its own
         self._last_word.begin()
+        self._log.restart()
 
     def _serve(self) -> None:
         """Let the clients call back, for errors and tokens."""
@@ -144,6 +146,7 @@ class KafkaLookup:
         self._serve()
         if self._last_word.refusal is not None:
             raise self._last_word.refusal
+        self._log.tick()
         _check_parent(self._parent)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:

@@ -18,13 +18,15 @@ from connectors.core.errors import (
 from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = ["AUTHENTICATION", "ENDED", "LastWord", "connector_error", "gone", "named_error"]
+__all__ = ["AUTHENTICATION", "ENDED", "LATE", "LastWord", "connector_error", "gone", "named_error"]
 __all__ += ["record_place", "setting_refused"]
 
 _log = logging.getLogger(__name__)
 
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
 """The errors of calls and records when a producer has ended; the reason comes elsewhere, and once."""
+LATE: Final = "_MSG_TIMED_OUT"
+"""The error of a record that was not delivered within ``kafka.delivery.timeout.ms``, for whatever reason."""
 _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kafka.client.errors import connector_error, setting_refused
 from connectors.kafka.client.librdkafka import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import confluent_kafka
 
 __all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "open_admin"]
-__all__ += ["open_consumer", "open_producer", "sdk"]
+__all__ += ["open_consumer", "open_producer", "sdk", "why_late"]
 
 T = TypeVar("T")
+
+_LATE_SECONDS: Final = 5.0
 
 OWN_CONSUMER_SETTINGS: Final = {
     "log.connection.close": "false",
@@ -82,6 +84,17 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
     if token is not None:
         token.serve_first(client)
     return client
+
+
+def why_late(settings: ClientSettings, topic: str, error: ConnectorError) -> ConnectorError:
+    """Return why a record of a topic was not delivered in time: that the topic does not exist, or else the error."""
+    client = open_admin(settings)
+    try:
+        problem = client.list_topics(topic, timeout=_LATE_SECONDS).topics[topic].error
+    except client_exception():
+        return error
+    absent = None if problem is None else connector_error(problem, topic)
+    return absent if isinstance(absent, SourceGoneError) else error
 
 
 def check_settings(settings: ClientSettings) -> None:

@@ -352,11 +352,37 @@ def _parse_pattern(text: str) -> SubscribePattern:
             f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'",
             "Give a regular expression.",
         )
+    if (of_java := _class_of_java(text)) is not None:
+        raise illegal(
+            f"The pattern '{text}' has {of_java} inside of brackets, which Java reads as an operation on sets of "
+            "characters, and Python as characters",
+            "Write the set without it, or with a look-ahead: [a-z&&[^t]] is (?!t)[a-z]. A bracket itself is \\[.",
+        )
     try:
         re.compile(text)
     except re.error as error:
         raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}", "Correct it.") from None
     return SubscribePattern(text)
+
+
+def _class_of_java(pattern: str) -> str | None:
+    """Return what a set of characters holds that Java's regular expressions read otherwise than Python's."""
+    inside, place = False, 0
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "\\":
+            place += 2
+            continue
+        if inside and (character == "[" or pattern.startswith("&&", place)):
+            return "[" if character == "[" else "&&"
+        if character == "[":
+            inside = True
+            place += pattern.startswith("^", place + 1)
+            place += pattern.startswith("]", place + 1)  # as the first, it is a character
+        elif character == "]":
+            inside = False
+        place += 1
+    return None
 
 
 def _parse_assign(text: str) -> Assign:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.kafka.client.errors import LastWord, gone, named_error, record_place
+from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
@@ -109,6 +109,8 @@ class NativeSink:
     def __init__(self, settings: ClientSettings) -> None:
         self._library = library()
         self._error: ConnectorError | None = None
+        self.late: str | None = None
+        """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
@@ -144,7 +146,9 @@ class NativeSink:
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
         if error and self._error is None:
-            place = record_place(self._library.rd_kafka_topic_name(topic).decode(), _number_at(message + 16))
+            name = self._library.rd_kafka_topic_name(topic).decode()
+            self.late = name if self._library.rd_kafka_err2name(error).decode() == LATE else None
+            place = record_place(name, _number_at(message + 16))
             self._error = self._last_word.explain(self._connector_error(error, place))
 
     def _note(self, name: str, text: str) -> None:

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
-from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError
 from connectors.core.pool import Pool
-from connectors.kafka.client.errors import ENDED, LastWord, connector_error, named_error, record_place
-from connectors.kafka.client.factory import client_exception, open_producer
+from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_error, named_error, record_place
+from connectors.kafka.client.factory import client_exception, open_producer, why_late
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
 from connectors.kafka.options.client import ClientSettings
@@ -52,6 +52,8 @@ class RecordSink:
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, Any] | None = None) -> None:
         self._error: ConnectorError | None = None
+        self.late: str | None = None
+        """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
         # Only failures are reported: a callback for each record costs as much as sending it.
         fixed = {
@@ -65,6 +67,7 @@ class RecordSink:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._error is None:
             place = record_place(message.topic(), message.partition())
+            self.late = message.topic() if error.name() == LATE else None
             self._error = self._last_word.explain(connector_error(error, place))
 
     def _note(self, error: Any) -> None:
@@ -164,7 +167,7 @@ class TransactionalSink:
     """A producer of records that become visible all together or not at all: ``sink`` takes them. A context manager."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
-        self._id = transactional_id
+        self._id, self._settings = transactional_id, settings
         self._limit = float(settings.get("transaction.timeout.ms") or math.inf) / 1000
         self._began_at: float | None = None
         self.sink = RecordSink(settings, {"transactional.id": transactional_id})
@@ -173,7 +176,7 @@ class TransactionalSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        timeout = self._timeout(error)
+        timeout, late = self._timeout(error), self.sink.late
         try:
             if kind is not None:
                 self._abort()
@@ -181,6 +184,8 @@ class TransactionalSink:
             self.sink.discard()
         if timeout is not None:
             raise timeout from None
+        if late is not None and isinstance(error, ServiceUnavailableError):
+            raise why_late(self._settings, late, error) from None
 
     def _timeout(self, error: BaseException | None) -> ConnectorError | None:
         """Return the error for a transaction that was open too long, which is why the broker fenced its producer."""
@@ -276,6 +281,10 @@ def produce_batches(
                 sink.send(converted if task is None else with_dedup_headers(converted, task, numbers))
             rows += batch.num_rows
         sink.finish()
+    except ServiceUnavailableError as error:
+        late = sink.late
+        sink.discard()
+        raise (error if late is None else why_late(settings, late, error)) from None
     except BaseException:
         sink.discard()
         raise

@@ -32,6 +32,7 @@ from connectors.kafka.offsets import (
     LATEST,
     Anywhere,
     Offsets,
+    Specific,
     Timestamp,
     Timestamps,
     TopicPartition,
@@ -46,6 +47,7 @@ from connectors.kafka.source.planning import (
     split_ranges,
     start_behind_end,
 )
+from connectors.kafka.source.reader import report_data_loss
 
 __all__ = ["Bounds", "bounds_of", "plan_batch"]
 
@@ -149,6 +151,8 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     if isinstance(options.end, Timestamp | Timestamps):
         # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
         end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])
+    if isinstance(options.end, Specific) and not options.fail_on_data_loss:
+        end |= _ends_of_log(start, end, lookup)
     _check_order(start, end, "UNRESOLVED")
     requested = {partition: (start[partition], end[partition]) for partition in filter(bounds.wants, sorted(start))}
     least, most = options.min_partitions, options.max_records_per_partition
@@ -162,6 +166,16 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     if bounds.cut_offsets:
         return split_ranges(bounds.cut(whole, lookup), least, most)
     return restore_sentinels(split_ranges(whole, least, most), requested)
+
+
+def _ends_of_log(start: Offsets, end: Offsets, lookup: KafkaLookup) -> Offsets:
+    """Return the ends of partitions whose logs end before ``endingOffsets``: tasks would wait for records in vain."""
+    latest = lookup.latest([partition for partition, offset in end.items() if offset >= 0])
+    beyond = {partition: offset for partition, offset in latest.items() if offset < end[partition]}
+    for partition, offset in sorted(beyond.items()):
+        reason = f"{partition} ends at {offset}, and endingOffsets says {end[partition]}"
+        report_data_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(partition), fail=False)
+    return {partition: max(offset, start.get(partition, 0)) for partition, offset in beyond.items()}
 
 
 def _check_order(start: Offsets, end: Offsets, stage: str) -> None:

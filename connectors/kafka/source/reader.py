@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from connectors.core.errors import DataLossError, ServiceUnavailableError, SourceGoneError
+from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import named_error
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
 from connectors.kafka.source.consumer_pool import (
@@ -75,6 +76,7 @@ class PartitionReader:
         self._position, self._end = part.start, part.end
         self._gathered: list[Fetched] = []
         self._gaps = OffsetGapPolicy(consumer.source, part, consumer.settings)
+        self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
@@ -85,7 +87,7 @@ class PartitionReader:
         consumer.go(self._partition, self._position)
         self._position = consumer.next_offset(self._position, self._end)
         rows = size = 0
-        progress = time.monotonic()
+        self._log.restart()
         while self._position < self._end:
             before = self._position, consumer.position
             records, events = consumer.fetch(self._position, self._end)
@@ -98,13 +100,14 @@ class PartitionReader:
             if rows >= MOST_RECORDS or size >= BATCH_BYTES:
                 yield self._take_batch()
                 rows = size = 0
-                progress = time.monotonic()
+                self._log.restart()
             # Records that are skipped, and ends of aborted transactions, are progress too.
             if (self._position, consumer.position) != before or consumer.has_moved():
-                progress = time.monotonic()
+                self._log.restart()
                 consumer.source.last_word.forget()
             else:
-                self._check_progress(time.monotonic() - progress)
+                self._log.tick()
+                self._check_progress(self._log.seconds)
         if rows:
             yield self._take_batch()
         consumer.position = self._end
@@ -187,6 +190,7 @@ def watermarks(source: RecordSource, partition: TopicPartition, seconds: float) 
 
 def _offset_of(source: RecordSource, partition: TopicPartition, sentinel: int, started: float, seconds: float) -> int:
     gone_since: float | None = None
+    log = WaitLog(lambda: f"the offsets of {partition}")
     while True:
         left = started + seconds - time.monotonic()
         try:
@@ -200,6 +204,7 @@ def _offset_of(source: RecordSource, partition: TopicPartition, sentinel: int, s
             gone_since = None  # another leader may be elected
             if time.monotonic() - started > seconds:
                 raise
+        log.tick()
         time.sleep(_RETRY_SECONDS)
 
 

@@ -146,7 +146,10 @@ class KinesisClient:
         return summary
 
     def listing(self, stream: str, page_size: int = 1000) -> Listing:
-        """Return a stream and its shards, listed ``page_size`` shards at a time."""
+        """Return a stream and its shards, listed ``page_size`` shards at a time.
+
+        Raises a `ServiceUnavailableError` when that takes longer than a list is valid: list again.
+        """
         summary = self.describe(stream)
         pages = [self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))]
         while token := pages[-1].get("NextToken"):

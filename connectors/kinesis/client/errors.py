@@ -19,6 +19,7 @@ from connectors.core.errors import (
 __all__ = [
     "CREDENTIALS",
     "EXPIRED_ITERATOR",
+    "EXPIRED_LIST",
     "INVALID_ARGUMENT",
     "IN_USE",
     "NOT_FOUND",
@@ -32,6 +33,7 @@ __all__ = [
 
 CREDENTIALS: Final = "KINESIS_CREDENTIALS"
 EXPIRED_ITERATOR: Final = "KINESIS_ITERATOR_EXPIRED"
+EXPIRED_LIST: Final = "KINESIS_LIST_EXPIRED"
 INVALID_ARGUMENT: Final = "KINESIS_INVALID_ARGUMENT"
 IN_USE: Final = "KINESIS_IN_USE"
 NOT_FOUND: Final = "KINESIS_NOT_FOUND"
@@ -57,6 +59,12 @@ _EXPIRED: Final = _Kind(
     "Each retry took a new iterator, which is good for five minutes: see what delays {operation} so long on this "
     "machine, such as a paused container or a slow proxy.",
 )
+_LIST_EXPIRED: Final = _Kind(
+    ServiceUnavailableError,
+    EXPIRED_LIST,
+    "Each retry listed from the start, and took longer than a list is valid, which is five minutes: raise "
+    "maxShardsPerDescribe, or see what delays {operation}.",
+)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
@@ -75,13 +83,18 @@ _OF_ROLE: Final = {
 
 _NAMES: Final = {
     _THROTTLED: "ProvisionedThroughputExceededException LimitExceededException ThrottlingException Throttling "
-    "RequestLimitExceeded TooManyRequestsException KMSThrottlingException",
+    "RequestLimitExceeded TooManyRequestsException KMSThrottlingException SlowDown ThrottledException "
+    "RequestThrottledException RequestThrottled BandwidthLimitExceeded EC2ThrottledException "
+    "PriorRequestNotComplete TransactionInProgressException",
     _UNAVAILABLE: "InternalFailure InternalFailureException InternalServerError ServiceUnavailable "
-    "ServiceUnavailableException RequestTimeout RequestTimeoutException RequestExpired IDPCommunicationError",
+    "ServiceUnavailableException RequestTimeout RequestTimeoutException RequestExpired RequestAbortedException "
+    "IDPCommunicationError",
     _EXPIRED: "ExpiredIteratorException",
+    _LIST_EXPIRED: "ExpiredNextTokenException",
     _GONE: "ResourceNotFoundException",
     _IN_USE: "ResourceInUseException",
-    _INVALID: "InvalidArgumentException ValidationException ValidationError",
+    _INVALID: "InvalidArgumentException ValidationException ValidationError DryRunOperationException "
+    "MalformedHttpRequestException RequestEntityTooLargeException UnknownOperationException",
     _DENIED: "AccessDenied AccessDeniedException KMSAccessDeniedException",
     _REFUSED: "UnrecognizedClientException InvalidClientTokenId InvalidSignatureException SignatureDoesNotMatch "
     "IncompleteSignature IncompleteSignatureException MissingAuthenticationToken MissingAuthenticationTokenException "
@@ -90,6 +103,7 @@ _NAMES: Final = {
     _KEY: "KMSDisabledException KMSInvalidStateException KMSNotFoundException KMSOptInRequired",
 }
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_TOO_MANY_REQUESTS: Final = 429
 _SERVER_ERROR: Final = 500
 _STALE_KEYS: Final = {"ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"}
 _NETWORK: Final = {
@@ -123,9 +137,9 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
     of_role = operation.startswith("AssumeRole")
     where = role or where if of_role else where
     if (kind := _KINDS.get(name)) is None:
-        if status < _SERVER_ERROR:
+        if status < _SERVER_ERROR and status != _TOO_MANY_REQUESTS:
             return ConnectorError("KINESIS_CALL_FAILED", what, where)
-        kind = _UNAVAILABLE
+        kind = _THROTTLED if status == _TOO_MANY_REQUESTS else _UNAVAILABLE
     if of_role:
         kind = _OF_ROLE.get(kind, kind)
     return kind.error(kind.code, what, where, kind.action.format(operation=operation))

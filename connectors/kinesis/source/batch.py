@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
 from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
+from connectors.kinesis.source.latest_record import PLANNING_SECONDS
 from connectors.kinesis.source.micro_batch import check_named
 from connectors.kinesis.source.reader import first_record
 from connectors.kinesis.source.shard_monitor import ShardMonitor
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["plan_batch"]
 
 
-def plan_batch(options: KinesisReadOptions) -> list[ShardRange]:
-    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows."""
-    monitor = ShardMonitor(options)
+def plan_batch(options: KinesisReadOptions, patience: float = PLANNING_SECONDS) -> list[ShardRange]:
+    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows.
+
+    Raises a `ServiceUnavailableError` for a shard that is behind, and leads nowhere for ``patience`` seconds.
+    """
+    monitor = ShardMonitor(options, patience)
     try:
         listings = {listing.arn: listing for listing in monitor.listings(fresh=True)}
         begin = {arn: resolve(listing, options.start) for arn, listing in listings.items()}
@@ -60,7 +64,9 @@ def _ends(
         key for key, end in wanted.items() if end.kind is Kind.TIME and _has_passed(end, newest[key], listings[key[0]])
     ]
     questions = [partial(first_record, monitor.pages(key, listings[key[0]].stream), wanted[key]) for key in timed]
-    first = dict(zip(timed, monitor.scheduler.all_of(questions), strict=True))
+    first = dict(
+        zip(timed, monitor.scheduler.all_of(questions, "the first records as new as endingPosition"), strict=True)
+    )
     return {key: _end(wanted[key], newest[key].position, starts[key].position, first.get(key)) for key in starts}
 
 

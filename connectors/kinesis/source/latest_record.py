@@ -15,14 +15,15 @@ from connectors.core.errors import ConnectorError
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
 from connectors.kinesis.shards import Seen, is_after
-from connectors.kinesis.source.reader import iterator_or_oldest
+from connectors.kinesis.source.reader import Progress, iterator_or_oldest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page
 
-__all__ = ["LatestRecord", "probe_times"]
+__all__ = ["PLANNING_SECONDS", "LatestRecord", "probe_times"]
 
+PLANNING_SECONDS: Final = 60.0
 _CALLS_A_STEP: Final = 2
 _WIDER: Final = 10
 _PAGE_RECORDS: Final = 10_000
@@ -59,11 +60,20 @@ def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int 
 class LatestRecord:
     """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
 
-    The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``.
+    The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``. A
+    round whose pages lead nowhere for ``patience`` seconds ends with what was seen.
     """
 
     def __init__(
-        self, client: KinesisClient, stream: str, shard: str, state: ShardState, *, window_ms: int, oldest_ms: int
+        self,
+        client: KinesisClient,
+        stream: str,
+        shard: str,
+        state: ShardState,
+        *,
+        window_ms: int,
+        oldest_ms: int,
+        patience: float = PLANNING_SECONDS,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -78,6 +88,9 @@ class LatestRecord:
         self._walking = False
         self._exact_ms: int | None = None
         self._calls = 0
+        self.progress = Progress(stream, shard, patience)
+        self.is_stalled = False
+        """Whether the last round ended because its pages led nowhere."""
         self.seen = Seen()
         self.settled = False
         """Whether the last step finished a round: what is newer than `seen` arrived within the window, or after it."""
@@ -93,13 +106,16 @@ class LatestRecord:
         if self.settled:
             self.found_any = False
             self._exact_ms = None
-        self.settled = False
+            self.progress.restart()
+        self.settled = self.is_stalled = False
         try:
             while not self.settled and self._calls < _CALLS_A_STEP:
                 if self._times is None:
                     self._follow(exact=exact)
                 else:
                     self._search(self._times, exact=exact)
+                if self.is_stalled:
+                    self._settle()
         except ConnectorError as error:
             if error.code == EXPIRED_ITERATOR:
                 self._iterator = self._probe = None
@@ -121,6 +137,7 @@ class LatestRecord:
         if self._iterator is None:
             was_read = self._state.complete_ms is not None or self.seen.number is not None
             begin = self._resume_position()
+            self.progress.restart()
             self._iterator = iterator_or_oldest(self._client, self._stream, self._shard, begin, was_read=was_read)
         page = self._page(self._iterator, _PAGE_RECORDS if walking else 1)
         if exact and self._exact_ms is None:
@@ -141,6 +158,7 @@ class LatestRecord:
     def _search(self, times: Generator[int, int | None, None], *, exact: bool) -> None:
         """Read a record by time, to get nearer to the newest."""
         if self._probe is None:
+            self.progress.restart()
             self._probe = self._client.iterator(self._stream, self._shard, at_time(self._probe_at))
         page = self._page(self._probe, 1)
         if not page.records and page.behind_ms > 0 and page.following is not None:
@@ -164,7 +182,9 @@ class LatestRecord:
 
     def _page(self, iterator: str, limit: int) -> Page:
         self._calls += 1
-        return self._client.records(iterator, limit, self._stream, self._shard)
+        page = self._client.records(iterator, limit, self._stream, self._shard)
+        self.is_stalled = self.progress.note(page)
+        return page
 
     def _take(self, page: Page) -> None:
         if page.records and self._is_newer(page.records[-1].number):

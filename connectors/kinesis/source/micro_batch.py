@@ -172,7 +172,7 @@ class KinesisStream:
             if unproven(shard, one, listing) and (key, one) not in self._checked:
                 pages, fail = self._monitor.pages(key, listing.stream), self._options.fail_on_data_loss
                 check = partial(check_trimmed, pages, one.position, one.complete_ms or 0, fail=fail)
-                self._monitor.scheduler.all_of([check])
+                self._monitor.scheduler.all_of([check], f"the oldest records of {listing.name}")
                 self._checked.add((key, one))
 
     def _follow(self, begin: Streams, listings: Iterable[Listing], *, all_of_them: bool) -> list[ShardKey]:
@@ -237,7 +237,13 @@ class KinesisStream:
                 find = counted_end if share.is_counted else partial(_timed_end, at_ms=listings[key[0]].at_ms)
                 pages = self._monitor.pages(key, listings[key[0]].stream)
                 questions[key] = partial(find, pages, state, ends[key], share)
-        return limited | dict(zip(questions, self._monitor.scheduler.all_of(questions.values()), strict=True))
+        return limited | dict(
+            zip(
+                questions,
+                self._monitor.scheduler.all_of(questions.values(), "the end of a batch with a limit"),
+                strict=True,
+            )
+        )
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """Return the newest records seen, for Spark's progress reports."""
@@ -387,7 +393,7 @@ def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Sh
         if page.following is None and end.position == END:
             return end
         if not page.records and page.behind_ms == 0 and page.following is not None:
-            return reached
+            return end if end.position == END else reached  # a server may never say that a closed shard has ended
     return reached
 
 

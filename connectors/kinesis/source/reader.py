@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
+from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError, SourceGoneError
+from connectors.core.retry import WaitLog
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.shared import patiently, shared_client
 from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.client import KinesisClientOptions
 
 __all__ = [
+    "Progress",
     "ReadSettings",
     "ShardPages",
     "check_trimmed",
@@ -49,6 +51,60 @@ _FEW_PAGES: Final = 1000
 _NUMBER: Final = attrgetter("number")
 _TIP_PAGES: Final = 5
 """So often in a row nothing must lie ahead before a record that was seen counts as gone."""
+_READ_SECONDS: Final = 900.0
+"""Some thousand responses: a gap of months may take many, and need not show in how far behind the shard says it is."""
+_END_SECONDS: Final = 10.0
+_PROGRESS_MS: Final = 1000
+_LONGEST_CALL_SECONDS: Final = 5.0
+"""What a page counts for at most: a call that was retried for long is no sign of a shard that leads nowhere."""
+
+
+class Progress:
+    """Whether the pages of a shard lead anywhere: to records, or at least a second nearer to the newest.
+
+    ``patience`` is in seconds; between two pages at most 5 count.
+    """
+
+    def __init__(self, stream: str, shard: str, patience: float) -> None:
+        self._where = f"{stream}, {shard}"
+        self._patience = patience
+        self._spent = 0.0
+        self._noted_at = time.monotonic()
+        self._least_ms: int | None = None
+        self._behind_ms = 0
+        self._log = WaitLog(lambda: f"a record, or the end, of a shard ({self.state()})", lambda: self._spent)
+
+    def state(self) -> str:
+        """Return what the shard says of itself."""
+        return f"{self._where}, {self._behind_ms} ms behind its newest record"
+
+    def restart(self) -> None:
+        """Begin again."""
+        self._least_ms = None
+        self._log.restart()
+
+    def note(self, page: Page) -> bool:
+        """Note the next page; return whether pages have led nowhere for the patience."""
+        now = time.monotonic()
+        self._spent += min(now - self._noted_at, _LONGEST_CALL_SECONDS)
+        self._noted_at = now
+        self._behind_ms = page.behind_ms
+        is_nearer = self._least_ms is None or page.behind_ms <= self._least_ms - _PROGRESS_MS
+        if page.records or page.behind_ms == 0 or page.following is None or is_nearer:
+            self._least_ms = page.behind_ms
+            self._log.restart()
+        self._log.tick()
+        return self._log.seconds > self._patience
+
+    def error(self) -> ServiceUnavailableError:
+        """Build the error for a shard that leads nowhere."""
+        return ServiceUnavailableError(
+            "KINESIS_SHARD_STALLED",
+            f"For {self._patience:g} s the shard has brought no record and said that it is {self._behind_ms} ms behind "
+            "its newest, no less each time",
+            self._where,
+            "Ask whoever runs the service at endpointUrl; AWS passes over time without records in each response.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +115,17 @@ class ShardPages:
     stream: str
     shard: str
     in_turn: Callable[[Callable[[], Page]], Page] = lambda call: call()
+    patience: float = _READ_SECONDS
 
     def read(
         self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
     ) -> Iterator[Page]:
         """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
 
-        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`.
+        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`. Raises a
+        `ServiceUnavailableError` when pages have led nowhere for ``patience`` seconds.
         """
+        progress = Progress(self.stream, self.shard, self.patience)
         iterator: str | None = None
 
         def fetch() -> Page:
@@ -87,6 +146,8 @@ class ShardPages:
 
         for _ in count() if most is None else range(most):
             page = self.in_turn(fetch)
+            if progress.note(page):
+                raise progress.error()
             iterator = page.following
             if page.records:
                 position, was_read = after(page.records[-1].number), True
@@ -189,6 +250,9 @@ class ReadSettings:
 
     ``page_records`` is the most records of a call, ``period`` the seconds between two calls to a shard, and ``rate``
     the bytes a second that are read from it. ``spool`` is the folder of segments; empty without subscriptions.
+
+    A shard that is behind and leads nowhere is an error after ``patience`` seconds. A closed shard with nothing ahead
+    counts as read after ``end_patience`` seconds, though no response ends it.
     """
 
     client: KinesisClientOptions
@@ -198,6 +262,8 @@ class ReadSettings:
     deaggregate: bool
     fail_on_data_loss: bool
     spool: str = ""
+    patience: float = _READ_SECONDS
+    end_patience: float = _END_SECONDS
 
 
 def read_range(
@@ -228,7 +294,8 @@ class _RangeReader:
         self._settings = settings
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
-        self._pages = ShardPages(client, part.stream, part.shard, self._in_turn)
+        self._pages = ShardPages(client, part.stream, part.shard, self._in_turn, settings.patience)
+        self._tip_since = 0.0
         self._unpaced = ShardPages(client, part.stream, part.shard)
         self._position: Position = part.begin
         self._complete_ms = part.complete_ms
@@ -249,8 +316,8 @@ class _RangeReader:
                     if records:
                         self._position = after(records[-1].number)
                         self._complete_ms = max(records[-1].arrival_ms, self._complete_ms or 0)
-                    complete = complete or (page.following is None and part.end.kind is Kind.END)
                     at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
+                    complete = complete or (part.end.kind is Kind.END and self._is_end(page, at_tip))
                     missing = part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES)
                     following = None if complete or missing else ahead.submit(next, pages, None)
                     if records:
@@ -273,6 +340,27 @@ class _RangeReader:
             self._report_end_missing()
             return records[:last], True
         return records[: last + (end.kind is Kind.AFTER)], True
+
+    def _is_end(self, page: Page, at_tip: int) -> bool:
+        """Return whether a closed shard was read to its end; ``at_tip`` counts pages in a row with nothing ahead.
+
+        A server other than AWS may give pages for ever (moto does). Nothing is added to a closed shard, so those that
+        say that nothing lies ahead are believed after some seconds.
+        """
+        if page.following is None:
+            return True
+        if at_tip <= 1:
+            self._tip_since = time.monotonic()
+        if at_tip < _TIP_PAGES or time.monotonic() - self._tip_since < self._settings.end_patience:
+            return False
+        _log.warning(
+            "[KINESIS_SHARD_NOT_ENDED] The shard is closed, and for %g s said that nothing lies ahead, but no response "
+            "ends it: it counts as read (%s, %s).",
+            self._settings.end_patience,
+            self._part.stream,
+            self._part.shard,
+        )
+        return True
 
     def _report_end_missing(self) -> None:
         part = self._part

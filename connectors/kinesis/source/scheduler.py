@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.core.retry import ParentWatch
+from connectors.core.retry import ParentWatch, WaitLog
 
 __all__ = ["Job", "Scheduler"]
 
@@ -68,8 +68,12 @@ class Scheduler:
         with self._changed:
             job.dropped = True
 
-    def all_of(self, calls: Iterable[Callable[[], T]]) -> list[T]:
-        """Return the results of calls that are made side by side; raises what the first call that failed raised."""
+    def all_of(self, calls: Iterable[Callable[[], T]], what: str = "the service") -> list[T]:
+        """Return the results of calls that are made side by side; raises what the first call that failed raised.
+
+        ``what`` says in the log what is waited for, when that takes long.
+        """
+        log = WaitLog(lambda: what)
         futures: list[Future[T]] = []
         for call in calls:
             futures.append(Future())
@@ -77,6 +81,7 @@ class Scheduler:
         for future in futures:
             while not wait([future], _SLICE_SECONDS).done:
                 self.check_parent()
+                log.tick()
             future.result()
         return [future.result() for future in futures]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Backoff, RetryPolicy, is_transient
+from connectors.core.retry import Backoff, RetryPolicy, WaitLog, is_transient
 from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
@@ -18,7 +19,7 @@ from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.latest_record import LatestRecord
+from connectors.kinesis.source.latest_record import PLANNING_SECONDS, LatestRecord
 from connectors.kinesis.source.reader import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
 
+_log = logging.getLogger(__name__)
+
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
 """For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
@@ -36,6 +39,7 @@ _BUSY: Final = 4
 _COVERED_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
+_NAMED_SHARDS: Final = 3
 ENDED: Final = Seen(ended=True)
 """What is seen of a closed shard."""
 
@@ -137,8 +141,14 @@ class PollTask:
         self.backoff.reset()
         monitor.pacer.spend(self.key, calls)
         self._add_cpu(time.thread_time() - cpu)
+        if self.latest.is_stalled and not exact:
+            _log.warning("%s The query goes on without what it may hold.", self.latest.progress.error())
         monitor.publish(self, exact=exact)
         return monitor.pause_seconds(self.idle_rounds) if self.latest.settled else 0.0
+
+    def is_done(self, asked: float) -> bool:
+        """Return whether a round is over that began after a time, or none is needed."""
+        return self.seen.ended or self.fresh_as_of >= asked
 
     def _add_cpu(self, seconds: float) -> None:
         self.cpu_seconds += seconds  # a round of a busy shard takes several steps
@@ -159,11 +169,13 @@ class PollTask:
 class ShardMonitor:
     """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
 
-    What asks the service raises a `ConnectorError` when it fails, or what failed in the background before.
+    What asks the service raises a `ConnectorError` when it fails, or what failed in the background before. A shard
+    whose responses lead nowhere is given up for a round after ``patience`` seconds.
     """
 
-    def __init__(self, options: KinesisReadOptions) -> None:
+    def __init__(self, options: KinesisReadOptions, patience: float = PLANNING_SECONDS) -> None:
         self.options = options
+        self._patience = patience
         self.client = KinesisClient(client_options(options), _THREADS)
         self.scheduler = Scheduler(_THREADS, self.fail)
         self.push_source = PushSource()
@@ -198,7 +210,7 @@ class ShardMonitor:
                 return list(self._listings.values())
         first = not self._listings
         questions = [partial(patiently, question, self.options) for question in self._questions()]
-        self._store_listings(self.scheduler.all_of(questions))
+        self._store_listings(self.scheduler.all_of(questions, "the list of shards"))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
         return list(self._listings.values())
@@ -238,6 +250,7 @@ class ShardMonitor:
                 shards[key],
                 window_ms=round(self.options.probe_window * 1000),
                 oldest_ms=stream.at_ms - stream.retention_ms,
+                patience=self._patience,
             )
             backoff = Backoff(RetryPolicy(cap_seconds=self.options.max_retry_interval))
             task = self._tasks[key] = PollTask(self, key, latest, backoff)
@@ -249,17 +262,24 @@ class ShardMonitor:
         return self._tasks[key].seen if key in self._tasks else ENDED
 
     def refresh(self, *, exact: bool) -> None:
-        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record."""
+        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record.
+
+        A shard that is behind and leads nowhere counts as polled, but with ``exact`` its error is raised.
+        """
         asked = time.monotonic()
         waiting = list(self._tasks.values())
+        log = WaitLog(lambda: _unpolled([task for task in waiting if not task.is_done(asked)]))
         for task in waiting:
             task.exact, task.wanted = exact, asked
             self.scheduler.hurry(task.job)
         with self._changed:
-            while not all(task.seen.ended or task.fresh_as_of >= asked for task in waiting):
+            while not all(task.is_done(asked) for task in waiting):
                 self._raise_error()
                 self._changed.wait(_SLICE_SECONDS)
                 self.scheduler.check_parent()
+                log.tick()
+        if exact and (stalled := [task for task in waiting if task.latest.is_stalled]):
+            raise stalled[0].latest.progress.error()
 
     def publish(self, task: PollTask, *, exact: bool) -> None:
         """Show what a step of a task has found, and whether that finished a round."""
@@ -332,3 +352,9 @@ class ShardMonitor:
         """End the threads, and what pushes."""
         self.push_source.stop()
         self.scheduler.stop()
+
+
+def _unpolled(tasks: list[PollTask]) -> str:
+    """Name the shards that a call waits for."""
+    named = "; ".join(task.latest.progress.state() for task in tasks[:_NAMED_SHARDS])
+    return f"{len(tasks)} shards to be polled up to their newest records: {named}"

@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
@@ -39,6 +39,9 @@ _MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that 
 _LARGEST_ID: Final = 2**32 - 1
 _UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
+_TEXT_SECONDS: Final = 5.0
+_OWN: Final = ""
+"""Stands for the name of a schema's own file until the names of its imports are known."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -66,6 +69,9 @@ class Registry:
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
         self._schemas = Cache(_MOST_SCHEMAS)
         self._last_served = _UNASSIGNED
+        self._next_text = 0.0
+        """When a registry that fails may be asked for a text again, by the monotonic clock."""
+        self._gives_text_only = False
         self._client = RegistryClient(options)
 
     def by_ids(
@@ -184,8 +190,8 @@ class Registry:
                     inner = f"{what}, reference {imported!r}"
                     gather(imported, self._ask(path, inner), inner, level + 1)
 
-        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
-        gather(main, response, what, 0)
+        gather(_OWN, response, what, 0)
+        main = _name_own(_text(response, "subject", what, what), files, texts)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
         missing = add_built_in(files)
@@ -199,9 +205,42 @@ class Registry:
         return RegisteredSchema(schema_id, serialized(files), main)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        response: dict[str, Any] = self._client.get(f"{path}?format=serialized", what)
+        response: dict[str, Any] = self._get(path, what)
         _text(response, "schema", what)
         return response
+
+    def _get(self, path: str, what: str) -> Any:
+        """Ask for a schema as a descriptor; for its text where the registry fails at that and gives text (Karapace)."""
+        if self._gives_text_only:
+            return self._client.get(path, what)
+        try:
+            return self._client.get(f"{path}?format=serialized", what)
+        except ConnectorError as error:
+            if "HTTP 5" not in error.what or time.monotonic() < self._next_text:
+                raise
+            self._next_text = time.monotonic() + _TEXT_SECONDS  # most often a registry that fails is down
+            try:
+                text = self._client.get(path, what)
+            except ConnectorError:
+                raise error from None
+            try:
+                return self._client.get(f"{path}?format=serialized", what)  # it may serve again only since then
+            except ConnectorError:
+                self._gives_text_only = True
+                return text
+
+
+def _name_own(subject: str, files: dict[str, FileDescriptorProto], texts: dict[str, str]) -> str:
+    """Name a schema's own file after its subject, but not as one of its imports; return the name."""
+    main = subject.replace(" ", "-") + ".proto"
+    while main in files or main in texts:
+        main = f"_{main}"
+    if _OWN in texts:
+        texts[main] = texts.pop(_OWN)
+    else:
+        files[main] = files.pop(_OWN)
+        files[main].name = main
+    return main
 
 
 def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
@@ -225,8 +264,6 @@ def _text(response: object, key: str, what: str, default: str | None = None) -> 
 
 
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
-    if files:
-        raise schema_unusable(what, "the registry gives some of its files as text and some as descriptors")
     try:
         from grpc_tools import protoc  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError:
@@ -248,10 +285,12 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
                 why = f"it has or imports {name!r:.100}, which is no name of a file"
                 raise schema_unusable(what, why) from None
         well_known = Path(protoc.__file__).parent / "_proto"
-        target, built_in = Path(output) / "set.desc", Path(output) / "built_in.desc"
-        built_in.write_bytes(built_in_set())
-        command = ["protoc", f"-I{root}", f"-I{well_known}", f"--descriptor_set_in={built_in}"]
-        command += ["--include_imports", f"--descriptor_set_out={target}"]
-        if protoc.main([*command, str(root / main)]):
+        target, known = Path(output) / "set.desc", Path(output) / "known.desc"
+        others = [
+            file for file in FileDescriptorSet.FromString(built_in_set()).file if file.name not in {*files, *texts}
+        ]
+        known.write_bytes(FileDescriptorSet(file=[*files.values(), *others]).SerializeToString())
+        command = ["protoc", f"-I{root}", f"-I{well_known}", f"--descriptor_set_in={known}"]
+        if protoc.main([*command, "--include_imports", f"--descriptor_set_out={target}", main]):
             raise schema_unusable(what, "protoc does not accept its text")
         return target.read_bytes()

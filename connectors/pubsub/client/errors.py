@@ -37,6 +37,8 @@ _OAUTH_REFUSED: Final = re.compile(r"invalid_(request|client|grant|scope)|unauth
 _CERTIFICATE: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|Peer name .* is not in peer certificate|Hostname Verif")
 """How gRPC, and the client of token endpoints, say that they do not trust a certificate; the status is UNAVAILABLE."""
 
+_DETACHED: Final = re.compile(r"\b(is|was|has been) detached\b", re.IGNORECASE)
+
 _SHOWN_CHARACTERS: Final = 300
 _SECRETS: Final = re.compile(
     r"-----BEGIN.*?(-----END[^-]*-----|$)|Bearer\s+\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+(\.[\w-]+)?|\"private_key[^,}]*",
@@ -125,12 +127,7 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
     if status == "UNAUTHENTICATED":
         return _unauthenticated("The service does not accept the credentials", call)
     if status == "FAILED_PRECONDITION" and call.method not in {"CreateSubscription", "Publish", "Seek"}:
-        return SourceGoneError(
-            "PUBSUB_SUBSCRIPTION_DETACHED",
-            "The subscription delivers nothing any more: it was detached from its topic",
-            call.resource,
-            f"Create another subscription, and start with a new spool and a new checkpoint.{_quoted(detail)}",
-        )
+        return _delivers_nothing(call, detail)
     if status == "ALREADY_EXISTS":
         return ConnectorError("PUBSUB_SUBSCRIPTION_EXISTS", "The subscription exists already", call.resource)
     if status == "INVALID_ARGUMENT" and call.method == "Publish":
@@ -142,6 +139,26 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
         )
     return ConnectorError(
         "PUBSUB_CALL_FAILED", f"{call.method} failed with {status}", call.resource, _quoted(detail).strip()
+    )
+
+
+def _delivers_nothing(call: RpcCall, detail: str) -> SourceGoneError:
+    """Build the error for a subscription that refuses to deliver; only the service's text may say why."""
+    if _DETACHED.search(detail):
+        return SourceGoneError(
+            "PUBSUB_SUBSCRIPTION_DETACHED",
+            "The subscription delivers nothing any more: it was detached from its topic",
+            call.resource,
+            f"Create another subscription, and start with a new spool and a new checkpoint.{_quoted(detail)}",
+        )
+    name, _, project = call.resource.rpartition("/")[2], *call.resource.split("/", 2)[:2]
+    return SourceGoneError(
+        "PUBSUB_SUBSCRIPTION_NOT_PULLABLE",
+        "The subscription refuses to deliver: it pushes or exports its messages itself, or it was detached",
+        call.resource,
+        f"See which: gcloud pubsub subscriptions describe {name} --project={project}. If it pushes or exports, keep "
+        "the spool and the checkpoint, and make it a pull subscription. Only if it says detached: true, create another "
+        f"subscription, with another spool and checkpoint.{_quoted(detail)}",
     )
 
 

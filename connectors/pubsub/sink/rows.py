@@ -51,7 +51,7 @@ MAX_REQUEST_BYTES: Final = 10_000_000
 _MAX_REQUEST_MESSAGES: Final = 1000
 _MAX_ATTRIBUTES: Final = 100
 _MAX_KEY_BYTES: Final = 256
-_MAX_VALUE_BYTES: Final = 1024
+MAX_VALUE_BYTES: Final = 1024
 _MAX_ORDERING_KEY_BYTES: Final = 1024
 
 _COLUMN_TYPES: Final = {
@@ -413,8 +413,8 @@ def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None
         (_bools(pc.starts_with(keys, "goog")), "the key {} begins with goog, which is reserved"),
         (_bools(pc.is_null(values)), "the attribute {} is null"),
         (
-            value_bytes > _MAX_VALUE_BYTES,
-            f"the attribute {{}} has more than {_MAX_VALUE_BYTES} bytes",
+            value_bytes > MAX_VALUE_BYTES,
+            f"the attribute {{}} has more than {MAX_VALUE_BYTES} bytes",
         ),
     ):
         check.refuse_attributes(attributes, bad, reason)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options.declaration import conflict
+from connectors.core.retry import WaitLog
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import BatchMode
 from connectors.pubsub.source.micro_batch import fetch_plan, read_subscription
@@ -110,11 +111,13 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     error: ConnectorError | None = None
     try:
         opened, end = False, time.monotonic() + options.start_timeout
+        log = WaitLog(lambda: f"messages of {options.subscription}, at most startTimeout and peekTime")
         while time.monotonic() < end and ledger.state.head < options.peek_max_rows and group.terminal_error() is None:
             if not opened and group.healthy:
                 opened, end = True, time.monotonic() + options.peek_time
             woken.wait(_POLL_SECONDS)
             woken.clear()
+            log.tick()
             ledger.admit()
         if not opened and not ledger.state.head:
             error = next((status.error for status in group.status() if status.error is not None), None)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.formats import CONNECTORS, Connector
+from connectors.core.retry import WaitLog
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.process import MAX_RECORDS_BETWEEN, NO_READER, ROOM, heartbeat_seconds
 from connectors.spool.fetching.target import FetchPlan
@@ -110,6 +111,7 @@ def wait_for_spool(
     """
     store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
     end = time.monotonic() + patience
+    log = WaitLog(lambda: f"a query to make the spool {root}")
     while (identity := read_identity(store)) is None:
         if time.monotonic() > end:
             raise SpoolError(
@@ -118,6 +120,7 @@ def wait_for_spool(
                 root,
                 "Start the query with fetch=external and the same spoolLocation; it makes the spool.",
             )
+        log.tick()
         time.sleep(min(_CHECK_SECONDS, patience))
     if (identity.connector, identity.sources) != (connector, tuple(sources)):
         raise SpoolError(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersionError
 from connectors.core.failpoints import failpoint
+from connectors.core.retry import WaitLog
 from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.store.base import Holder, Store, Version, start_time
@@ -158,6 +159,7 @@ class SpoolLease:
         """Take the lease, and renew it in the background; raises `SpoolInUseError` if its holder lives."""
         first: Any = None
         since = time.monotonic()
+        log = WaitLog(lambda: f"the lease of the spool {self._store.root} to expire")
         while True:
             data, version = self._store.client.read_version(LEASE_NAME) or (None, None)
             free, holder, _ = _parse(data)
@@ -169,6 +171,7 @@ class SpoolLease:
                 # Another challenger was faster; now its lease is to be judged.
                 first, since, self._take_over = None, time.monotonic(), False
             else:
+                log.tick()
                 time.sleep(self._poll)
         self._thread = threading.Thread(target=self._renew, name="spool-lease", daemon=True)
         self._thread.start()

@@ -25,6 +25,7 @@ from connectors.core.errors import (
     SpoolError,
     SpoolFullError,
 )
+from connectors.core.retry import WaitLog
 from connectors.spool.errors import full_disk_error, no_room
 from connectors.spool.fetching.group import FetcherStatus, OutageLog
 from connectors.spool.ledger.data_loss import Losses
@@ -175,13 +176,22 @@ class Freshness:
         return since is not None and self._settled - max(last, since) >= self._quiet
 
     def wait(
-        self, reason: Callable[[], Reason | None], check: Callable[[], None], deadline: float = float("inf")
+        self,
+        reason: Callable[[], Reason | None],
+        check: Callable[[], None],
+        deadline: float = float("inf"),
+        what: str = "fetched messages",
     ) -> Reason:
-        """Wait until there is a reason to answer, or the deadline; return the reason. Raises what `check` raises."""
+        """Wait until there is a reason to answer, or the deadline; return the reason. Raises what `check` raises.
+
+        ``what`` says in the log what is waited for, when that takes long.
+        """
         began = time.monotonic()
+        log = WaitLog(lambda: what)
         with self.changed:
             while (result := reason()) is None and time.monotonic() <= deadline:
                 check()
+                log.tick()
                 self.changed.wait(_WAIT_STEP)
         check()
         result = result or Reason.TIMEOUT

@@ -17,6 +17,7 @@ from typing import Any, Final
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
+from connectors.core.retry import WaitLog
 from connectors.spool.errors import disk_errors
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
@@ -206,10 +207,12 @@ class SpoolStream:
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:
         """Wait as the trigger asks for, as long as the source can deliver anything."""
         if self._is_bounded:
-            self._freshness.wait(lambda: self._bounded_reason(first, everything=everything), self._check)
+            what = "the messages published before the run began, at most availableNowMaxWait"
+            self._freshness.wait(lambda: self._bounded_reason(first, everything=everything), self._check, what=what)
         elif not self._answered:
             deadline = time.monotonic() + self._settings.start_timeout
-            self._freshness.wait(lambda: self._first_reason(first), self._check, deadline)
+            what = "streams to open and to bring what there is, at most startTimeout"
+            self._freshness.wait(lambda: self._first_reason(first), self._check, deadline, what)
             self._answered = True
 
     def _first_reason(self, first: int) -> Reason | None:
@@ -256,7 +259,7 @@ class SpoolStream:
                 return Reason.SOURCE_LOST
             return Reason.NEW_ROWS if not everything and self._ledger.state.head > first else None
 
-        self._freshness.wait(reason, self._check)
+        self._freshness.wait(reason, self._check, what="fetchers to end and the ledger to take what they have written")
         rows = self._ledger.state.head
         if rows == 0:
             raise error
@@ -347,6 +350,7 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
 def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
     """Wait until all that was received before is in the ledger."""
     give_up_at = time.monotonic() + _SEEK_PATIENCE
+    log = WaitLog(lambda: "fetchers of an earlier start to end, before a seek")
     while not ledger.earlier_fetchers_done():
         if time.monotonic() > give_up_at:
             raise SpoolInUseError(
@@ -355,4 +359,5 @@ def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
                 f"{ledger.store.root}/inbox",
                 "End the processes that hold the folders there, and start the query again.",
             )
+        log.tick()
         time.sleep(_SEEK_POLL)

@@ -14,7 +14,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import Strategy, parse_read_options
-from connectors.kafka.source.batch import Bounds, _plan
+from connectors.kafka.source.batch import Bounds, _plan, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.kafka.source.planning import OffsetRange
 from tests.support.kafka_rig import PATIENCE, KafkaRig
@@ -206,3 +206,19 @@ def test_a_bounded_run_refuses_an_end_that_its_start_has_not_seen_whatever_may_b
     assert caught.value.code == code
     assert said.format(topic=topic) in caught.value.what
     assert [each.size for each in stream.partitions(SENTINEL, end)] == [5, 3]
+
+
+@pytest.mark.parametrize("offsets", [(0, 15), (4, 15), (12, 15), (15, 20), (0, 10)])
+def test_a_batch_without_losses_to_fail_on_ends_where_the_log_does_though_its_option_says_later(
+    kafka: KafkaRig, offsets: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, range(10))
+    first, last = offsets
+    given = kafka.options(
+        topic, startingOffsets={topic: {"0": first}}, endingOffsets={topic: {"0": last}}, failOnDataLoss="false"
+    )
+    options = parse_read_options(given, {}, streaming=False)
+    parts = plan_batch(options, Bounds())
+    assert sum(part.size for part in parts) == max(0, min(last, 10) - first)
+    assert ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]" in caplog.text) == (last > 10)

@@ -29,6 +29,7 @@ from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import HEADERS_TYPE
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import StreamTask, close_sinks, produce_batches, stream_task
+from connectors.testing.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 
 pytestmark = pytest.mark.usefixtures("both_paths")
@@ -447,3 +448,20 @@ def test_rows_arrive_as_they_were_though_their_memory_is_used_again(
     assert writer.write(batches()).rows == 4 * count
     found = [message.value() for message in kafka.read_committed(topic, 3)]
     assert sorted(found) == [bytes([number]) * size for number in range(4) for _ in range(count)]
+
+
+@pytest.mark.parametrize("absent", [True, False], ids=["absent", "silent"])
+def test_a_record_that_is_not_delivered_in_time_names_the_topic_only_if_it_is_absent(
+    kafka: KafkaRig, *, absent: bool
+) -> None:
+    given = options(kafka, kafka__delivery__timeout__ms="400", kafka__linger__ms="0", kafka__request__timeout__ms="300")
+    given["kafka.topic.metadata.propagation.max.ms"] = "30000"
+    topic = kafka.name() if absent else kafka.topic()
+    if not absent:
+        given["kafka.bootstrap.servers"] = f"127.0.0.1:{free_port()}"
+    schema = struct("topic", "value")
+    with pytest.raises(ConnectorError) as caught:
+        write(given, schema, [{"topic": topic, "value": b"1"}])
+    expected = "KAFKA_UNKNOWN_TOPIC_OR_PARTITION" if absent else "KAFKA_UNAVAILABLE"
+    assert caught.value.code == expected
+    assert topic in str(caught.value)

@@ -461,3 +461,11 @@ def test_a_segment_larger_than_the_spools_cap_passes(rig: PubSubRig) -> None:
     with rig.query({"maxSpoolBytes": "10000", "maxBytesPerTrigger": "1000"}) as query:
         rig.run_until_all(query)
     rig.assert_each_once()
+
+
+def test_25_a_refused_subscription_that_cannot_be_read_stops_the_query_and_keeps_its_spool(rig: PubSubRig) -> None:
+    rig.server.fail("GetSubscription", "PERMISSION_DENIED", times=None)
+    text = "This method is not supported for this subscription type."
+    rig.server.fail("StreamingPull", "FAILED_PRECONDITION", times=None, message=text)
+    with rig.query() as query, pytest.raises(ReaderFailedError, match=r"PUBSUB_SUBSCRIPTION_NOT_PULLABLE.*describe"):
+        query.run_until(lambda _: False, 60)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import OptionError, ServiceUnavailableError
-from connectors.core.retry import Backoff, RetryPolicy, is_transient, retry
+from connectors.core.retry import Backoff, RetryPolicy, WaitLog, is_transient, retry
 
 
 class Time:
@@ -178,3 +178,19 @@ def test_a_process_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
         assert time.monotonic() < end
         time.sleep(0.01)
     assert seen.read_text() == "False True"
+
+
+def test_a_wait_says_what_it_waits_for_after_some_seconds_and_each_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now, said = 0.0, []
+    log = WaitLog(lambda: "a stream to open", lambda: now)
+    for second in range(200):
+        now = float(second)
+        log.tick()
+        said += [second] * len(caplog.messages)
+        caplog.clear()
+    assert said == [15, 75, 135, 195]
+    log.restart()
+    assert log.seconds == 0
+    now += 15
+    log.tick()
+    assert caplog.messages == ["[WAITING] A call has waited 15 s for a stream to open."]

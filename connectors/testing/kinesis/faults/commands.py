@@ -202,6 +202,12 @@ class KinesisCommands:
     def walk(self, seconds: float) -> None:
         self._faults.page_ns = nanoseconds(seconds)
 
+    def hide_ends(self, on: bool) -> None:
+        self._faults.hidden_ends = on
+
+    def claim_behind(self, seconds: float) -> None:
+        self._faults.claimed_behind_ms = nanoseconds(seconds) // 1_000_000
+
     def set_iterator_life(self, seconds: float) -> None:
         self._faults.iterator_life_ns = nanoseconds(seconds)
 

@@ -260,6 +260,14 @@ class KinesisKnobs(ABC):
         """Let one GetRecords look over so much server time at most, as the service does; 0, the default, is all."""
         self._command("walk", seconds=seconds)
 
+    def hide_ends(self, *, on: bool = True) -> None:
+        """Let GetRecords of a closed shard give iterators for ever, as moto does."""
+        self._command("hide_ends", on=on)
+
+    def claim_behind(self, seconds: float) -> None:
+        """Let responses without records say for ever that they are so far behind; 0, the default, ends it."""
+        self._command("claim_behind", seconds=seconds)
+
     def set_iterator_life(self, seconds: float) -> None:
         """Let iterators expire after so much server time (default: 300)."""
         self._command("set_iterator_life", seconds=seconds)

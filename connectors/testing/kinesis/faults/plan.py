@@ -101,6 +101,10 @@ class FaultPlan:
     """How many more GetRecords of a (stream, shard) are answered without records, whatever lies ahead."""
     page_ns: int = 0
     """Server time that one GetRecords walks over at most; 0 for no limit."""
+    hidden_ends: bool = False
+    """GetRecords of a closed shard gives iterators for ever."""
+    claimed_behind_ms: int = 0
+    """What a response without records says it is behind at least."""
     iterator_life_ns: int = 300 * SECOND
     refuse_trimmed: bool = False
     """GetShardIterator after a trimmed record is refused; else it starts at the horizon."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any
 
+from connectors.testing.kinesis.faults.plan import FaultPlan
 from connectors.testing.kinesis.model.limits import Limits, throughput_exceeded
 from connectors.testing.kinesis.model.rules import ACCOUNT, Arguments, ServiceError, invalid, not_valid
 from connectors.testing.kinesis.model.state import KinesisState, read_token, write_token
@@ -204,7 +205,9 @@ class RecordOperations:
             self._limits.spend_read(shard, size, now)
         if count:
             after = shard.sequences[start + count - 1]
-        return _answer(stream, shard, start, count, (after, walked if self._faults.page_ns else 0, now))
+        return _answer(
+            stream, shard, start, count, (after, walked if self._faults.page_ns else 0, now), faults=self._faults
+        )
 
     def _walk(self, stream: Stream, shard: Shard, start: int, walked: int, now: int) -> int:
         """The server time up to which an answer looks that goes on at a place, or where one before it had come to."""
@@ -236,7 +239,9 @@ def _iterator(stream: Stream, shard: Shard, after: int, walked: int, now: int) -
     return write_token("iterator", stream.name, stream.created_second, shard.id, after, walked, now)
 
 
-def _answer(stream: Stream, shard: Shard, start: int, count: int, position: tuple[int, int, int]) -> bytes:
+def _answer(
+    stream: Stream, shard: Shard, start: int, count: int, position: tuple[int, int, int], *, faults: FaultPlan
+) -> bytes:
     """The body of an answer with ``count`` records; ``position`` is what the next iterator says."""
     _, walked, now = position
     end = start + count
@@ -245,8 +250,9 @@ def _answer(stream: Stream, shard: Shard, start: int, count: int, position: tupl
         behind_ns = max(_MILLISECOND, now - shard.records[end].arrival_ns)
     elif walked:
         behind_ns = max(0, (now if shard.closed_ns is None else shard.closed_ns) - walked)
-    rest: dict[str, Any] = {"MillisBehindLatest": behind_ns // _MILLISECOND}
-    if shard.closed_ns is not None and not behind_ns:
+    behind_ms = max(behind_ns // _MILLISECOND, 0 if count else faults.claimed_behind_ms)
+    rest: dict[str, Any] = {"MillisBehindLatest": behind_ms}
+    if shard.closed_ns is not None and not behind_ms and not faults.hidden_ends:
         rest["ChildShards"] = shard.described_children()
     else:
         rest["NextShardIterator"] = _iterator(stream, shard, *position)

@@ -427,3 +427,17 @@ def test_a_prefix_of_transactions_that_the_client_would_refuse_in_every_task_is_
 def test_a_prefix_of_transactions_may_have_any_printable_character_of_ascii() -> None:
     printable = "".join(map(chr, range(33, 127)))
     assert written(topic="orders", deliveryGuarantee="exactly_once", transactionalIdPrefix=f"a {printable}").plain
+
+
+@pytest.mark.parametrize("pattern", ["[a-z&&[^t]]", "[a[bc]]", "[[:alpha:]]", "[^a&&b]", "x|[]a[]", "[^]&&[a]]"])
+def test_a_pattern_that_java_and_python_read_otherwise_is_refused(pattern: str) -> None:
+    with pytest.raises(OptionError, match=r"OPTION_ILLEGAL.*Java") as caught:
+        parse(subscribe=None, subscribePattern=pattern)
+    assert "look-ahead" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"[a\[b]", r"\[ab]", "[]a]&&", "[^]a]", "(?!t)[a-z]", "a&&b", "[a&b]", r"[\]&]&&", "ord[.]x++"]
+)
+def test_a_pattern_that_both_read_alike_is_taken(pattern: str) -> None:
+    assert parse(subscribe=None, subscribePattern=pattern).strategy == SubscribePattern(pattern)

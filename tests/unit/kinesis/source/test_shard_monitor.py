@@ -13,7 +13,7 @@ import pytest
 
 from connectors.core.offsets import SENTINEL
 from connectors.kinesis.datasource import open_stream
-from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
+from connectors.kinesis.offsets import NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.micro_batch import Share, counted_end
 from connectors.kinesis.source.reader import ShardPages, first_record
@@ -90,7 +90,7 @@ def test_17_a_count_goes_on_at_the_answer_that_was_refused(
         return records(*asked)
 
     monkeypatch.setattr(watch.client, "records", refuse_the_fifth)
-    limits = [partial(counted_end, look, ShardState(), ShardState(END), Share(100, None))]
+    limits = [partial(counted_end, look, ShardState(), ShardState(after(10**60)), Share(100, None))]
     (found,) = watch.scheduler.all_of(limits)
     watch.stop()
     (_, last) = walked.records("orders")

@@ -18,10 +18,11 @@ from connectors.core.retry import retry
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.confluent import registry as registry_module
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
-from connectors.protobuf.confluent.registry import Registry
+from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _locate, _written
 from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
+from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
@@ -167,9 +168,9 @@ def test_a_registry_that_serves_again_after_the_last_retry_makes_no_bad_row(serv
     schema = server.register("basic", rig.data, "main.proto")
     registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
     decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
-    server.fail(503)
+    server.fail(503, 503)  # for the descriptor and for the text
     assert decoder.decode(pa.array(garbage([schema]))).values.to_pylist() == [{"id": 5}]
-    assert [path.partition("?")[0][-2:] for path in server.requests] == ["/1", "/0", "/1"]
+    assert [path.partition("?")[0][-2:] for path in server.requests] == ["/1", "/1", "/0", "/1"]
 
 
 def test_ids_that_the_registry_cannot_answer_for_are_bad_rows_without_any_retry_too(
@@ -428,3 +429,60 @@ def test_nested_messages_are_named_and_read_and_written(
 def test_to_protobuf_by_an_engine_that_is_not_there_is_named_as_such() -> None:
     with pytest.raises(ProtobufAnalysisError, match=r"PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE.*TO_PROTOBUF"):
         to_protobuf("value", "Basic", binaryDescriptorSet=descriptors("behaviours"), engine="jvm")
+
+
+TEXT = 'syntax = "proto3"; import "common.proto"; message Order { Money total = 1; }'
+COMMON = 'syntax = "proto3"; message Money { int64 units = 1; }'
+
+
+def registry_at(server: SchemaRegistryServer) -> Registry:
+    return Registry(parse_registry_options({"address": server.address, "retry.timeout": "2s"}))
+
+
+def messages_of(schema: RegisteredSchema) -> list[str]:
+    Schema(schema.files)  # which builds all of them
+    files = {file.name: file for file in FileDescriptorSet.FromString(schema.files).file}
+    return [message.name for message in files[schema.main].message_type]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_a_registry_that_fails_at_serialized_schemas_gives_the_text(server: SchemaRegistryServer, status: int) -> None:
+    server.register("common", text=COMMON)
+    server.register("orders-value", text=TEXT, references=(("common.proto", "common", 1),))
+    server.fail_serialized = status
+    registry = registry_at(server)
+    assert messages_of(schema_by_id(registry, 2)) == ["Order"]
+    assert messages_of(schema_by_id(registry, 1)) == ["Money"]
+    assert messages_of(registry.latest("orders-value")) == ["Order"]
+    serialized = [path for path in server.requests if "serialized" in path]
+    assert len(serialized) == 2
+
+
+def test_a_registry_that_is_down_is_not_taken_for_one_without_serialized_schemas(server: SchemaRegistryServer) -> None:
+    server.register("common", compiled(COMMON), "main.proto")
+    registry = registry_at(server)
+    server.fail(500, 500, 503, 503)
+    assert messages_of(schema_by_id(registry, 1)) == ["Money"]
+    assert server.requests[-1].endswith("?format=serialized")
+
+
+@pytest.mark.parametrize("text_is", ["the schema", "the import"])
+def test_files_as_text_and_as_descriptors_are_one_schema(server: SchemaRegistryServer, text_is: str) -> None:
+    both = compiled(TEXT, common=COMMON)
+    if text_is == "the schema":
+        server.register("common", both, "common.proto")
+        server.register("orders-value", text=TEXT, references=(("common.proto", "common", 1),))
+    else:
+        server.register("common", text=COMMON)
+        server.register("orders-value", both, "main.proto", references=(("common.proto", "common", 1),))
+    assert messages_of(schema_by_id(registry_at(server), 2)) == ["Order"]
+
+
+@pytest.mark.parametrize("form", ["text", "descriptors"])
+def test_a_subject_with_the_name_of_its_import_does_not_import_itself(server: SchemaRegistryServer, form: str) -> None:
+    both = compiled(TEXT, common=COMMON)
+    texts = form == "text"
+    server.register("money", **({"text": COMMON} if texts else {"files": both, "main": "common.proto"}))
+    of_order = {"text": TEXT} if texts else {"files": both, "main": "main.proto"}
+    server.register("common", **of_order, references=(("common.proto", "money", 1),))
+    assert messages_of(schema_by_id(registry_at(server), 2)) == ["Order"]
