@@ -8,6 +8,7 @@ three minutes, needs `prometheus` (Debian's package of that name) and prints a l
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -132,6 +133,7 @@ def live(drivers: Drivers, seconds: float) -> None:
 
 def main() -> int:
     """Return 1 if an alert did not fire, did not stay, or fired without need."""
+    argparse.ArgumentParser(prog="./dev chaos alerts", description=__doc__).parse_args()
     if shutil.which("prometheus") is None:
         sys.exit("prometheus is not installed: Debian's package prometheus has it")
     with ExitStack() as stack:

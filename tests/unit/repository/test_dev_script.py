@@ -252,6 +252,14 @@ class TestEnvironment:
         tree.dev("check")
         assert len(tree.calls("-m venv")) == 1
 
+    def test_the_uv_of_an_environment_does_not_make_it_again(self, ready: Tree) -> None:
+        ready.dev("check")
+        shutil.move(ready.bin / "uv", ready.root / ".venv" / "bin" / "uv")
+        ready.program("python3", PYTHON)
+        (ready.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+        ready.dev("check", PATH=f"{ready.root}/.venv/bin:{ready.bin}")
+        assert len(ready.calls(" sync ")) == 2
+
     def test_without_uv_and_python_one_line_names_the_package(self, tree: Tree) -> None:
         _, err = tree.dev("check", status=1)
         assert err.startswith("dev: Python 3.11 or newer was not found")
@@ -259,8 +267,9 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("broken", ["venv", "sync", "--editable"])
     def test_failed_install_is_an_error_and_is_repaired(self, ready: Tree, broken: str) -> None:
-        assert "dev: " in ready.dev("check", status=1, BROKEN=broken)[1]
-        assert not ready.calls("mypy")
+        for verb in ("check", "test", "bench"):
+            assert "dev: " in ready.dev(verb, *["fetch"] * (verb == "bench"), status=1, BROKEN=broken)[1]
+        assert not ready.calls("python -m")
         ready.dev("check")
         assert ready.calls("mypy")
 
