@@ -32,8 +32,7 @@ def register(spark: SparkSession) -> None:
     no PYSPARK_PYTHON, tasks run on the Python of this program.
 
     Raises:
-        ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark has no admission control for
-            Python stream readers, which came with 4.2.
+        ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark is older than 4.0.
     """
     from connectors.core.formats import CONNECTORS, data_source  # noqa: PLC0415 - so that an import alone stays cheap
     from connectors.session import prepare_session  # noqa: PLC0415 - as above

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
-from connectors.core.extras import not_installed
+from connectors.core.extras import OLDEST_SPARK, not_installed
 from connectors.core.formats import CONNECTORS
 from connectors.core.options.declaration import secret_options
 
@@ -41,13 +41,13 @@ def prepare_session(spark: SparkSession) -> None:
     Raises:
         ConnectorError: with the code ``SPARK_TOO_OLD``.
     """
-    major, minor = (int(part) for part in spark.version.split(".")[:2])
-    if (major, minor) < (4, 2):
+    major = int(spark.version.partition(".")[0])
+    if major < OLDEST_SPARK:
         raise ConnectorError(
             "SPARK_TOO_OLD",
             f"Spark {spark.version} is too old",
             "register",
-            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
+            "Use Spark 4.0 or newer: older ones have no Python data sources that stream.",
         )
     _hide_secrets(spark)
     _check_python(spark)

@@ -8,8 +8,9 @@ its task needs.
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -18,17 +19,23 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from connectors.core.errors import ConnectorError, OptionError
-from connectors.core.offsets import SENTINEL
+from connectors.core.errors import ConnectorError, OffsetError, OptionError
+from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS
 from connectors.core.retry import end_with_parent
+from connectors.core.spark import (
+    ADMISSION_CONTROL,
+    DataSourceStreamArrowWriter,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ __all__ = [
     "ConnectorSource",
     "Partition",
     "PartitionLag",
+    "PlannedStartReader",
     "StreamReader",
     "StreamTask",
     "StreamWriter",
@@ -54,6 +62,7 @@ __all__ = [
     "stream_task",
 ]
 
+_log = logging.getLogger("connectors")
 NO_LIMIT: Final = (1 << 63) - 1
 """Rows of a batch without a limit, for `ReadMaxRows`."""
 
@@ -78,7 +87,8 @@ class ConnectorSource(DataSource, ABC):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
         self._check_schema(schema)
-        return self.stream_reader(self.options)
+        reader = self.stream_reader(self.options)
+        return reader if ADMISSION_CONTROL else PlannedStartReader(reader)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
@@ -197,6 +207,14 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     def max_rows(self) -> int | None:
         """Return the most rows of a batch; None for any number."""
 
+    @abstractmethod
+    def is_limited(self) -> bool:
+        """Return whether an option limits a batch."""
+
+    @abstractmethod
+    def is_bounded(self) -> bool:
+        """Return the option ``availableNow``, which matters on Spark before 4.2."""
+
     @property
     def options(self) -> Options:
         """The options, parsed at the first use."""
@@ -239,6 +257,72 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options}
+
+
+class PlannedStartReader(DataSourceStreamReader):
+    """A reader for Spark before 4.2, which does not say where a batch begins, nor that a run is bounded.
+
+    Such a Spark calls ``latestOffset()`` without an argument. But it plans each batch by both of its ends, and after a
+    restart it first plans the newest end of its offset log, from that end to itself (``PythonMicroBatchStream``, seen
+    on 4.0.5 and 4.1.4). So the next batch begins at the end that was planned last, and a query that asks for an offset
+    before it plans anything has no checkpoint yet.
+    """
+
+    def __init__(self, reader: StreamReader[Any, Any]) -> None:
+        self._reader = reader
+        self._planned: dict[str, Any] | None = None
+        """The end that was planned last; None until Spark has planned or asked."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the constant of the reader."""
+        return self._reader.initialOffset()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # that of Spark before 4.2
+        """Return the end of the next batch; the end planned last if there is nothing new."""
+        if self._planned is None:
+            self._planned = dict(SENTINEL)
+            self._warn_of_limit()
+        limit = ReadAllAvailable() if self._reader.is_bounded() else self._reader.getDefaultReadLimit()
+        return self._reader.latestOffset(self._planned, limit)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the partitions of a batch, and note its end.
+
+        Raises:
+            OffsetError: this Spark asked for an offset before it planned what its checkpoint has.
+        """
+        if START_KEY in end and start != end and not is_sentinel(start):
+            raise OffsetError(
+                "SPARK_START_UNKNOWN",
+                "This Spark asked where the stream ends before it planned the newest batch of its checkpoint, so the "
+                "batch would begin at the first start of the query",
+                "a stream on Spark before 4.2",
+                "Use Spark 4.2 or newer, and report this version of Spark.",
+            )
+        if self._planned is None:
+            self._warn_of_limit()
+        self._planned = end
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Note that Spark needs nothing below an offset."""
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        """Release all resources."""
+        self._reader.stop()
+
+    def _warn_of_limit(self) -> None:
+        if self._reader.is_limited() and not self._reader.is_bounded():
+            _log.warning(
+                "[SPARK_AVAILABLE_NOW] Spark before 4.2 asks a source once in a run by Trigger.AvailableNow or "
+                "Trigger.Once, so such a run takes one limited batch and leaves the rest. For such runs set "
+                "availableNow=true: then the batch has all that there is."
+            )
 
 
 @dataclass

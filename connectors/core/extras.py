@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from connectors.core.errors import ConnectorError
 
 __all__ = [
+    "OLDEST_SPARK",
     "TESTED_PTARS",
     "extra_imports",
     "install_advice",
@@ -30,6 +31,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _DISTRIBUTION: Final = "pyspark-stream-connectors"
 
+OLDEST_SPARK: Final = 4
+"""The major version of Spark that brought Python data sources of streams."""
 TESTED_PTARS: Final = ("0.0.25",)
 """The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
 

@@ -17,13 +17,12 @@ from typing import Final
 
 import connectors
 from connectors.core.diagnostics import Finding
-from connectors.core.extras import not_installed
+from connectors.core.extras import OLDEST_SPARK, not_installed
 from connectors.doctor.spark_workers import check_workers, dotted, numbers, run_command
 
 __all__ = ["check_connect", "check_environment", "check_java", "check_machine", "check_spark", "spark_settings"]
 
 _OLDEST_PYTHON: Final = (3, 11)
-_OLDEST_SPARK: Final = (4, 2)
 _OLDEST_JAVA: Final = 17
 _ROOM: Final = 1 << 30
 _LOCAL: Final = ("127.0.0.1", "localhost")
@@ -54,7 +53,7 @@ def check_spark(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
-    fix = "pip install 'pyspark>=4.2'"
+    fix = "pip install 'pyspark>=4.0'"
     try:
         installed = version("pyspark")
     except PackageNotFoundError:
@@ -63,11 +62,12 @@ def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
             found = "pyspark is not installed for this Python"
             yield Finding.failure("spark", "version", found, fix, "SPARK_MISSING")
             return
-    if numbers(installed)[:2] < _OLDEST_SPARK:
-        found = f"pyspark {installed} has no admission control for Python readers"
+    if numbers(installed)[0] < OLDEST_SPARK:
+        found = f"pyspark {installed} has no Python data sources that stream"
         yield Finding.failure("spark", "version", found, fix, "SPARK_TOO_OLD")
     else:
         yield Finding.ok("spark", "version", f"pyspark {installed}")
+        yield from _spark_features()
     home = environ.get("SPARK_HOME")
     if not home:
         return
@@ -78,6 +78,16 @@ def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding.failure("spark", "SPARK_HOME", found, fix, "SPARK_HOME_DIFFERS")
     else:
         yield Finding.ok("spark", "SPARK_HOME", f"the same version: {home}")
+
+
+def _spark_features() -> Iterator[Finding]:
+    """Yield what this Spark has of the features that came after 4.0; nothing where it cannot be imported."""
+    if not_installed(["pyspark"]):
+        return
+    from connectors.core.spark import features  # noqa: PLC0415 - imports pyspark
+
+    for feature, is_there in features().items():
+        yield Finding.ok("spark", feature, "this Spark has it" if is_there else "this Spark does without it")
 
 
 def _version_in(home: Path) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, WriterCommitMessage
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.datasource import DataSourceReader, InputPartition, WriterCommitMessage
 
 from connectors.core.datasource import (
     BatchReader,
@@ -25,6 +24,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError, SourceGoneError
 from connectors.core.formats import connector_named
+from connectors.core.spark import Filter, ReadAllAvailable, ReadLimit
 
 _KAFKA: Final = connector_named("kafka")
 
@@ -77,6 +77,14 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
     def max_rows(self) -> int | None:
         """Return the option ``maxOffsetsPerTrigger``."""
         return self.options.max_offsets_per_trigger
+
+    def is_limited(self) -> bool:
+        """Return whether an option limits a batch."""
+        return self.options.max_offsets_per_trigger is not None
+
+    def is_bounded(self) -> bool:
+        """Return the option ``availableNow``."""
+        return self.options.available_now
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself if there is nothing new."""

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from connectors.core.datasource import (
     BatchReader,
@@ -26,6 +25,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
+from connectors.core.spark import ReadAllAvailable, ReadLimit
 
 _KINESIS: Final = connector_named("kinesis")
 
@@ -99,6 +99,14 @@ class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
     def max_rows(self) -> int | None:
         """Return the option ``maxRecordsPerTrigger``."""
         return self.options.max_records_per_trigger
+
+    def is_limited(self) -> bool:
+        """Return whether an option limits a batch."""
+        return (self.options.max_records_per_trigger or self.options.max_bytes_per_trigger) is not None
+
+    def is_bounded(self) -> bool:
+        """Return the option ``availableNow``."""
+        return self.options.available_now
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself if there is nothing new."""

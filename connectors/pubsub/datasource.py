@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from connectors.core.datasource import (
@@ -30,6 +29,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
+from connectors.core.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 
 _PUBSUB: Final = connector_named("pubsub")
@@ -121,6 +121,14 @@ class PubSubStreamReader(StreamReader["PubSubReadOptions", "SpoolStream"]):
     def max_rows(self) -> int | None:
         """Return the option ``maxRecordsPerTrigger``."""
         return self.options.max_records_per_trigger
+
+    def is_limited(self) -> bool:
+        """Return whether an option limits a batch."""
+        return (self.options.max_records_per_trigger or self.options.max_bytes_per_trigger) is not None
+
+    def is_bounded(self) -> bool:
+        """Return the option ``availableNow``."""
+        return self.options.available_now
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself if there is nothing new."""

@@ -200,6 +200,13 @@ class KafkaReadOptions(KafkaClientOptions):
         "The most offsets of a task: larger ranges are split.",
         default=None,
     )
+    available_now: bool = option(
+        "availableNow",
+        BOOLEAN,
+        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
+        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
+        default="false",
+    )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         _positive("maxOffsetsPerTrigger"),

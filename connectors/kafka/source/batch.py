@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pyspark.sql.datasource import (
+from connectors.core.errors import OffsetError
+from connectors.core.spark import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -24,8 +25,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     StringStartsWith,
 )
-
-from connectors.core.errors import OffsetError
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import (
     EARLIEST,

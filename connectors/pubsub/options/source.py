@@ -101,6 +101,13 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         default="64g",
         minimum="64kb",
     )
+    available_now: bool = option(
+        "availableNow",
+        BOOLEAN,
+        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
+        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
+        default="false",
+    )
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
     )
