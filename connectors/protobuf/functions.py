@@ -31,6 +31,7 @@ from connectors.protobuf.options import (
     parse_protobuf_options,
     parse_registry_options,
 )
+from connectors.protobuf.pandas_columns import arrow_functions_missing, pandas_function
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import (
     MessageType,
@@ -80,7 +81,11 @@ def function_of(
     function.__name__ = "from_protobuf" if isinstance(call, DecodeCall) else "to_protobuf"  # that of the column
 
     def make() -> Callable[..., Column]:
-        arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
+        arrow_udf: Any = getattr(spark_functions, "arrow_udf", None)  # Spark 4.0 has none
+        if arrow_udf is None:
+            if isinstance(call, EncodeCall):
+                raise arrow_functions_missing("to_protobuf")
+            return pandas_function(call, kind, headers=headers)
         made: Callable[..., Column] = arrow_udf(function, kind)
         return made
 
@@ -245,6 +250,8 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
         OptionError: an option is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
+    if not hasattr(spark_functions, "arrow_udf"):
+        raise arrow_functions_missing("register_sql")
     if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):
         raise ProtobufAnalysisError(
             "PROTOBUF_FUNCTION_NAME",

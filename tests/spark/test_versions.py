@@ -1,0 +1,307 @@
+"""Every source, sink and function in a session, on any supported Spark: ``./dev --spark 4.0 test -m versions``.
+
+What each does is tested elsewhere; here it is what depends on the Spark: limits, where a batch begins, bounded runs,
+writers, filters, functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from connectors import register
+from connectors.core.spark import ADMISSION_CONTROL
+from connectors.protobuf import from_protobuf, to_protobuf
+from connectors.testing.kafka.broker import KafkaBroker, find_broker
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
+from connectors.testing.pubsub import PubSubServer
+from tests.support.kafka_rig import STEADY, KafkaRig
+from tests.support.kinesis_rig import KinesisRig
+from tests.support.protobuf_rig import compiled
+
+# PySpark before 4.2 leaves sockets open.
+pytestmark = [pytest.mark.versions, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    yield session
+    session.stop()
+
+
+class Source:
+    """A source with records, and a query that notes what each batch has.
+
+    Args:
+        spark: the session.
+        folder: for the checkpoint.
+        form: the format.
+        options: of the source.
+        limit: the option that limits a batch.
+        value: the column, or expression, that tells records apart.
+        put: adds a number of records, and returns their values.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        form: str,
+        options: dict[str, str],
+        *,
+        limit: str,
+        value: str,
+        put: Callable[[int], list[str]],
+    ) -> None:
+        self.spark, self.folder, self.form, self.options = spark, folder, form, options
+        self.limit, self.value, self.put = limit, value, put
+        self.batches: dict[int, list[str]] = {}
+        self.fails_at: int | None = None
+
+    def start(self, most: int | None = None, *, available_now: bool = False, **options: str) -> StreamingQuery:
+        limits = {} if most is None else {self.limit: str(most)}
+        rows = self.spark.readStream.format(self.form).options(**self.options, **limits, **options).load()
+
+        def note(batch: DataFrame, number: int) -> None:
+            found = [row[0] for row in batch.selectExpr(self.value).collect()]
+            assert self.batches.get(number, found) == found, "a batch that is repeated has other rows"
+            self.batches[number] = found
+            if number == self.fails_at:
+                self.fails_at = None
+                raise RuntimeError("planned failure")
+
+        writer = rows.writeStream.foreachBatch(note).option("checkpointLocation", str(self.folder / "checkpoint"))
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def read_until(self, query: StreamingQuery, count: int) -> None:
+        """Wait until all batches together have so many rows, then stop."""
+        wait_for(lambda: query.exception() is not None or len(self.rows) >= count)
+        query.stop()
+        assert query.exception() is None or self.fails_at is None
+
+    @property
+    def rows(self) -> list[str]:
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(self.batches[number]) for number in sorted(self.batches) if self.batches[number]]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    import time  # noqa: PLC0415
+
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def pubsub_server() -> Iterator[PubSubServer]:
+    with PubSubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kinesis_server() -> Iterator[KinesisServerProcess]:
+    server = start_server_process()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker(settings=STEADY) as running:
+        yield running
+
+
+@pytest.fixture
+def pubsub(spark: SparkSession, pubsub_server: PubSubServer, tmp_path: Path) -> Source:
+    name = f"orders-{uuid4().hex[:8]}"
+    topic = f"projects/shop/topics/{name}"
+    pubsub_server.create_subscription(f"projects/shop/subscriptions/{name}", topic)
+    options = {"projectId": "shop", "subscriptionId": name, "endpoint": pubsub_server.endpoint}
+    options |= {"spoolLocation": str(tmp_path / "spool"), "availableNowQuiet": "2s"}
+    return Source(
+        spark,
+        tmp_path,
+        "pubsub",
+        options,
+        limit="maxRecordsPerTrigger",
+        value="messageId",
+        put=lambda count: pubsub_server.publish(topic, [b"payload"] * count),
+    )
+
+
+@pytest.fixture
+def kinesis(spark: SparkSession, kinesis_server: KinesisServerProcess, tmp_path: Path) -> Source:
+    rig = KinesisRig(kinesis_server, tmp_path, shards=2)
+    return Source(
+        spark,
+        tmp_path,
+        "kinesis",
+        rig.options(),
+        limit="maxRecordsPerTrigger",
+        value="string(data)",
+        put=lambda count: [value.decode() for value in rig.put(count)],
+    )
+
+
+@pytest.fixture
+def kafka(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Source:
+    rig = KafkaRig(broker, tmp_path)
+    topic = rig.topic(2)
+
+    def put(count: int) -> list[str]:
+        values = [uuid4().hex for _ in range(count)]
+        for number, value in enumerate(values):
+            rig.send(topic, [value], number % 2)
+        return values
+
+    options = rig.options(topic, startingOffsets="earliest")
+    return Source(spark, tmp_path, "kafka_py", options, limit="maxOffsetsPerTrigger", value="string(value)", put=put)
+
+
+@pytest.fixture(params=["pubsub", "kinesis", "kafka"])
+def source(request: pytest.FixtureRequest) -> Source:
+    chosen: Source = request.getfixturevalue(request.param)
+    return chosen
+
+
+@pytest.mark.guarantee
+def test_limits_hold_in_every_batch_after_stops_and_batches_that_are_repeated(source: Source) -> None:
+    values = source.put(70)
+    source.read_until(source.start(30), 70)
+    values += source.put(70)
+    source.fails_at = max(source.batches) + 2
+    query = source.start(30)
+    wait_for(lambda: query.exception() is not None)
+    source.read_until(source.start(30), 140)
+    assert Counter(source.rows) == Counter(values)
+    assert max(source.sizes) <= 30
+
+
+@pytest.mark.guarantee
+def test_a_bounded_run_takes_all_there_is_and_the_next_one_what_came_since(source: Source) -> None:
+    values = source.put(50)
+    for _ in range(2):
+        assert source.start(available_now=True).awaitTermination(PATIENCE)
+        assert Counter(source.rows) == Counter(values)
+        values += source.put(20)
+    assert source.start(10, available_now=True, availableNow="true").awaitTermination(PATIENCE)
+    assert Counter(source.rows) == Counter(values)
+    assert (max(source.sizes[2:]) <= 10) == ADMISSION_CONTROL
+
+
+@pytest.mark.guarantee
+def test_a_bounded_run_with_a_limit_leaves_the_rest_only_where_spark_asks_once(source: Source) -> None:
+    values = source.put(50)
+    assert source.start(20, available_now=True).awaitTermination(PATIENCE)
+    assert len(source.rows) == (50 if ADMISSION_CONTROL else 20)
+    while len(source.rows) < 50:
+        assert source.start(20, available_now=True).awaitTermination(PATIENCE)
+    assert Counter(source.rows) == Counter(values)
+
+
+def test_a_batch_read_with_a_filter_has_the_rows_that_match(spark: SparkSession, kafka: Source) -> None:
+    values = kafka.put(20)
+    rows = spark.read.format("kafka_py").options(**kafka.options).load()
+    assert rows.count() == 20
+    found = rows.where("partition = 1 AND offset >= 5").selectExpr("string(value)").collect()
+    assert sorted(row[0] for row in found) == sorted(values[1::2][5:])
+
+
+def write(rows: DataFrame, folder: Path, form: str, **options: str) -> None:
+    """Write a stream of all there is."""
+    writer = rows.writeStream.format(form).options(**options).trigger(availableNow=True)
+    assert writer.option("checkpointLocation", str(folder / "written")).start().awaitTermination(PATIENCE)
+
+
+@pytest.fixture
+def numbers(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """A stream of a hundred rows, in files."""
+    folder = str(tmp_path / "numbers")
+    spark.range(100).selectExpr("CAST(id AS STRING) AS text").write.parquet(folder)
+    return spark.readStream.schema("text STRING").parquet(folder)
+
+
+WANTED = sorted(str(number) for number in range(100))
+
+
+def test_a_stream_is_published(numbers: DataFrame, pubsub: Source, tmp_path: Path) -> None:
+    pubsub.value = "string(payload)"
+    topic = {"topicId": f"projects/shop/topics/{pubsub.options['subscriptionId']}"}
+    write(
+        numbers.selectExpr("CAST(text AS BINARY) AS payload"),
+        tmp_path,
+        "pubsub",
+        **topic,
+        endpoint=pubsub.options["endpoint"],
+    )
+    pubsub.read_until(pubsub.start(), 100)
+    assert sorted(pubsub.rows) == WANTED
+
+
+def test_a_stream_is_put_into_kinesis(numbers: DataFrame, kinesis: Source, tmp_path: Path) -> None:
+    names = ("streamName", "region", "endpointUrl", "awsAccessKey", "awsSecretKey")
+    options = {name: value for name, value in kinesis.options.items() if name in names}
+    rows = numbers.selectExpr("CAST(text AS BINARY) AS data", "text AS partitionKey")
+    write(rows, tmp_path, "kinesis", **options)
+    kinesis.read_until(kinesis.start(), 100)
+    assert sorted(kinesis.rows) == WANTED
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_a_stream_is_produced(numbers: DataFrame, kafka: Source, guarantee: str, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": kafka.options["kafka.bootstrap.servers"], "topic": kafka.options["subscribe"]}
+    rows = numbers.selectExpr("CAST(text AS BINARY) AS value")
+    write(rows, tmp_path, "kafka_py", **options, deliveryGuarantee=guarantee)
+    kafka.read_until(kafka.start(), 100)
+    assert sorted(kafka.rows) == WANTED
+
+
+def test_messages_are_decoded_and_encoded(spark: SparkSession) -> None:
+    text = 'syntax = "proto3"; message Item { string name = 1; } message Order { string id = 1; int64 n = 2; '
+    text += "map<string, int32> counts = 3; repeated Item items = 4; bytes raw = 5; }"
+    descriptors = compiled(text)
+    message = b"\x0a\x02o1\x10\x05\x1a\x05\x0a\x01a\x10\x07\x22\x03\x0a\x01x\x2a\x01\xff"
+    rows = spark.createDataFrame([(bytearray(message),), (None,), (bytearray(b"\x0a\x7f"),)], "value BINARY")
+    options: dict[str, Any] = {"messageName": "Order", "binaryDescriptorSet": descriptors}
+    decoded = rows.select(from_protobuf("value", options={"mode": "PERMISSIVE"}, **options).alias("order"))
+    first, *others = [row.order for row in decoded.collect()]
+    assert first.asDict(recursive=True) == {
+        "id": "o1",
+        "n": 5,
+        "counts": {"a": 7},
+        "items": [{"name": "x"}],
+        "raw": bytearray(b"\xff"),
+    }
+    assert others == [None, None]
+    if hasattr(__import__("pyspark.sql.functions", fromlist=["functions"]), "arrow_udf"):
+        encoded = decoded.select(to_protobuf("order", **options).alias("value")).collect()
+        assert [row.value for row in encoded] == [bytearray(message), None, None]
+    else:
+        with pytest.raises(Exception, match="SPARK_FEATURE_MISSING"):
+            to_protobuf("order", **options)
