@@ -67,14 +67,21 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, the name of its folder under tests/, and leave long ones to ``./dev chaos long``.
+    """Mark each test with its tier, the name of its folder under tests/, and leave out what other runs are for.
 
-    A test that is named on the command line runs in any case.
+    Long ones are for ``./dev chaos long``, those for each Spark for ``./dev --spark VERSION test -m versions``. A test
+    that is named on the command line runs in any case.
     """
     here = Path(__file__).parent
     only_long = config.getoption("--long")
     if only_long or not any("::" in argument for argument in config.args):
-        left = [item for item in items if (item.get_closest_marker("long") is not None) != only_long]
+        for_each_spark = bool(config.option.markexpr)
+        left = [
+            item
+            for item in items
+            if (item.get_closest_marker("long") is not None) != only_long
+            or (item.get_closest_marker("versions") is not None and not for_each_spark)
+        ]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
     items.sort(key=lambda item: group_of(item.nodeid)[0])

@@ -67,7 +67,7 @@ _PUBSUB_GROUPS = (
     Group(
         "Batches",
         "stream",
-        "maxRecordsPerTrigger maxBytesPerTrigger availableNowQuiet availableNowMaxWait failOnDataLoss",
+        "maxRecordsPerTrigger maxBytesPerTrigger availableNow availableNowQuiet availableNowMaxWait failOnDataLoss",
     ),
     Group("Tasks", "stream, batch", "partitionBytes maxPartitions"),
     Group("Duplicates", "stream", "dedupHorizon dedupAttribute dedupEpoch maxIdIndexBytes"),
@@ -101,7 +101,7 @@ _KAFKA_SOURCE_GROUPS = (
         "startingOffsets startingTimestamp startingOffsetsByTimestamp startingOffsetsByTimestampStrategy",
     ),
     Group("Where to end", "batch", "endingOffsets endingTimestamp endingOffsetsByTimestamp"),
-    Group("Batches", "stream", "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay"),
+    Group("Batches", "stream", "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay availableNow"),
     Group("Tasks", "stream, batch", "minPartitions maxRecordsPerPartition failOnDataLoss"),
     Group(
         "Groups, time limits and retries",
@@ -127,7 +127,7 @@ _KINESIS_SOURCE_GROUPS = (
     Group("What to read", "stream, batch", "streamName streamARN deaggregate"),
     Group("Where to begin", "stream, batch", "initialPosition initialTimestamp"),
     Group("Where to end", "batch", "endingPosition endingTimestamp"),
-    Group("Batches", "stream", "maxRecordsPerTrigger maxBytesPerTrigger preserveShardOrder"),
+    Group("Batches", "stream", "maxRecordsPerTrigger maxBytesPerTrigger availableNow preserveShardOrder"),
     Group("Tasks and loss", "stream, batch", "maxPartitions failOnDataLoss"),
     Group(
         "Polling",

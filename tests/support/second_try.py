@@ -58,9 +58,10 @@ class SecondTry:
             terminalreporter.write_line(report.longreprtext)
         path = self._root / FLAKY_TESTS
         path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(f"{name}\n" for name in self._flaky))
-        for name in self._flaky:
-            terminalreporter.write_line(f"flaky: {name}")
+        with path.open("a") as listed:
+            for name in self._flaky:
+                listed.write(f"{name}\n")
+                terminalreporter.write_line(f"flaky: {name}")
 
 
 def _failed(reporter: TerminalReporter) -> dict[str, list[pytest.TestReport | pytest.CollectReport]]:

@@ -6,6 +6,7 @@ __all__ = ["kafka_py", "kinesis", "pubsub"]
 
 class _KafkaOptions(TypedDict, total=False):
     assign: str
+    availableNow: bool
     commitOffsetsToGroup: str
     dedupHeaders: bool
     deliveryGuarantee: Literal["at_least_once", "exactly_once"]
@@ -35,6 +36,7 @@ class _KafkaOptions(TypedDict, total=False):
 
 class _KinesisOptions(TypedDict, total=False):
     allowInsecure: bool
+    availableNow: bool
     awsAccessKey: str
     awsSecretKey: str
     awsSessionToken: str
@@ -84,6 +86,7 @@ class _KinesisOptions(TypedDict, total=False):
 
 class _PubsubOptions(TypedDict, total=False):
     allowInsecure: bool
+    availableNow: bool
     availableNowMaxWait: str
     availableNowQuiet: str
     batchMode: Literal["spool", "peek"]

@@ -244,6 +244,13 @@ class TestEnvironment:
         assert ready.calls("uv venv")[0].endswith("--python 3.11 .venv-lowest")
         assert ready.calls("sync")[0].endswith("--require-hashes requirements-lowest.lock")
 
+    def test_another_spark_has_one_of_its_own(self, ready: Tree) -> None:
+        ready.dev("--spark", "4.0", "check")
+        ready.dev("--spark", "4.0", "check")
+        (installed,) = ready.calls("pyspark")
+        assert installed == "uv pip install --python .venv-spark-4.0/bin/python pyspark==4.0.* pandas>=2.2,<3"
+        assert "a version such as 4.0" in ready.dev("--spark", "check", status=2)[1]
+
     def test_uv_comes_from_the_lock_where_there_is_none(self, tree: Tree) -> None:
         tree.program("python3", PYTHON)
         tree.dev("check")

@@ -78,7 +78,13 @@ def test_all_is_the_sum_of_the_extras() -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     named = Requirement(extras["all"][0])
     assert named.name == PYPROJECT["project"]["name"]
-    assert named.extras == set(extras) - {"all"}
+    assert named.extras == set(extras) - {"all", "spark"}
+
+
+def test_spark_comes_only_to_who_asks_for_it() -> None:
+    """Else pip would replace a platform's Spark, or put a second one beside it."""
+    assert "pyspark" not in brought("pyspark-stream-connectors", frozenset({"all"}))
+    assert "pyspark" in brought("pyspark-stream-connectors", frozenset({"spark"}))
 
 
 def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: P
 
 
 def test_what_the_wheel_brings_fits_together_and_has_licenses_that_go_with_ours() -> None:
-    found = brought("pyspark-stream-connectors", frozenset({"all"}))
+    found = brought("pyspark-stream-connectors", frozenset({"all", "spark"}))
     assert {"pyspark", "grpcio", "confluent-kafka", "boto3", "obstore", "prometheus-client"} <= set(found)
     assert "pytest" not in found
     assert [name for name, each in found.items() if not goes_with_apache(license_of(each))] == []
