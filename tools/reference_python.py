@@ -64,7 +64,8 @@ def testing_page() -> str:
         "Servers and a driver for tests",
         "Real servers on loopback, with faults on\n"
         "demand, and a driver that calls a reader as Spark does. They come with the package; each needs the extra of\n"
-        "its source.",
+        "its source. `python -m connectors.testing NAME --port N` runs a server as a program, which prints its\n"
+        "addresses and what to export; `--help` lists the names, `NAME --help` the options of one.",
         TESTING_MODULES,
     )
 
