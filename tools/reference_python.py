@@ -71,7 +71,8 @@ def testing_page() -> str:
 
 
 def _page(title: str, intro: str, modules: tuple[str, ...]) -> str:
-    parts = [f"# {title}", "Generated from the code by `./dev docs`. " + intro]
+    mark = "<!-- blocks not run: signatures, and examples of docstrings, which take names of their caller -->"
+    parts = [f"# {title}", mark, "Generated from the code by `./dev docs`. " + intro]
     for name in modules:
         parts += _module(importlib.import_module(name))
     return "\n\n".join(parts) + "\n"
