@@ -377,6 +377,7 @@ def _protobuf() -> str:
         [
             "# `from_protobuf` and `to_protobuf`",
             "",
+            "<!-- blocks not run: signatures -->",
             "Generated from the code by `./dev docs`. What is promised, with the test of each:",
             "[behaviours](protobuf-behaviours.md).",
             "",

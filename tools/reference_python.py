@@ -64,13 +64,15 @@ def testing_page() -> str:
         "Servers and a driver for tests",
         "Real servers on loopback, with faults on\n"
         "demand, and a driver that calls a reader as Spark does. They come with the package; each needs the extra of\n"
-        "its source.",
+        "its source. `python -m connectors.testing NAME --port N` runs a server as a program, which prints its\n"
+        "addresses and what to export; `--help` lists the names, `NAME --help` the options of one.",
         TESTING_MODULES,
     )
 
 
 def _page(title: str, intro: str, modules: tuple[str, ...]) -> str:
-    parts = [f"# {title}", "Generated from the code by `./dev docs`. " + intro]
+    mark = "<!-- blocks not run: signatures, and examples of docstrings, which take names of their caller -->"
+    parts = [f"# {title}", mark, "Generated from the code by `./dev docs`. " + intro]
     for name in modules:
         parts += _module(importlib.import_module(name))
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,8 @@
 `watch` goes on until the `Observer` that it gives is closed.
 """
 
+from connectors.observe.failure import summarize_failure
 from connectors.observe.supervise import supervise
 from connectors.observe.watch import Observer, watch
 
-__all__ = ["Observer", "supervise", "watch"]
+__all__ = ["Observer", "summarize_failure", "supervise", "watch"]

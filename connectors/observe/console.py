@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,16 +15,16 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from connectors.core.errors import ConnectorError
+from connectors.observe.failure import last_line
 from connectors.observe.history import History, Sample
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement, total
 from connectors.observe.watch import Runs
 
-__all__ = ["Event", "LineViews", "MetricViews", "QueryView", "RunEvent", "last_line", "parse_event", "read_lines"]
+__all__ = ["Event", "LineViews", "MetricViews", "QueryView", "RunEvent", "parse_event", "read_lines"]
 
 _LARGEST: Final = 1 << 63
 _LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that a date can have."""
-_NO_REASON: Final = re.compile(r"at \S+\(.*\)$|\.\.\. \d+ more$|Driver stacktrace:$|SQLSTATE: \w+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +116,6 @@ def read_lines(path: Path, begin: int = 0) -> tuple[list[Event], int]:
 def _no_file_of_ours(path: Path, why: str) -> ConnectorError:
     what = f"This is no file of an observer: {why}"
     return ConnectorError("OBSERVE_FILE", what, str(path), "Give the file that watch(spark, file=...) writes.")
-
-
-def last_line(exception: str) -> str:
-    """Return the line that says what is wrong: the last one that is no frame of a stack of the JVM."""
-    lines = [line.strip() for line in exception.splitlines()]
-    return next((line for line in reversed(lines) if line and not _NO_REASON.match(line)), "")
 
 
 @dataclass(frozen=True, slots=True)

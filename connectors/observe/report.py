@@ -17,7 +17,8 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.observe.console import Event, last_line
+from connectors.observe.console import Event
+from connectors.observe.failure import last_line
 from connectors.observe.jsonl import open_private
 from connectors.observe.lag import Measurement, SourceMeasurement
 

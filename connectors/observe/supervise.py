@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError, error_from_json
 from connectors.core.retry import Backoff, RetryPolicy
+from connectors.observe.failure import OUR_ERROR, add_last_note, full_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -30,8 +31,6 @@ RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=60.0, deadline_se
 """How long `supervise` waits before a restart: up to 1 s, 2 s, 4 s and so on, at most a minute."""
 
 _log = logging.getLogger(__name__)
-# As errors of this pack stand in what Spark tells of its Python processes: a traceback ends with class and text.
-_OURS: Final = re.compile(r"connectors\.core\.errors\.(\w+): \[([A-Z0-9_]+)\] ([^\n]*)")
 _DIED: Final = (
     (re.compile(r"java\.io\.EOFException|Python worker exited unexpectedly"), "a Python process of Spark ended"),
     (re.compile(r"Python worker failed to connect back"), "a Python process of Spark did not start in time"),
@@ -55,7 +54,7 @@ def judge(text: str) -> Verdict:
     An error of this pack decides, if there is one; else whether Spark lost a process. Everything else, such as an error
     of the user's own code, would come again.
     """
-    if (match := _OURS.search(text)) is not None:
+    if (match := OUR_ERROR.search(text)) is not None:
         kind, code, said = match.groups()
         passes = error_from_json({"kind": kind, "code": code}).transient
         return Verdict(passes, code, f"{code} {'passes by itself' if passes else 'needs a change'}: {said}")
@@ -85,7 +84,7 @@ def supervise(
         The query that has ended.
 
     Raises:
-        PySparkException: what a restart cannot fix, with a note that says why; or
+        PySparkException: what a restart cannot fix, with notes that say why and, last, what failed in one line; or
         ConnectorError: with the code ``SUPERVISE_GAVE_UP``, after `max_restarts`.
     """
     backoff = Backoff(policy)
@@ -96,9 +95,10 @@ def supervise(
             query = query_factory()
             query.awaitTermination()
         except (PySparkException, ConnectorError) as error:
-            verdict = judge(_full_text(error))
+            verdict = judge(full_text(error))
             if not verdict.retryable:
                 error.add_note(f"Not restarted: {verdict.why}")
+                add_last_note(error)
                 _log.error("[SUPERVISE_NOT_RESTARTED] %s", verdict.why)
                 raise
             if query is not None:
@@ -135,15 +135,3 @@ def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
     if last is None:
         return has_rows, before
     return has_rows or last.batchId > before, max(before, last.batchId)
-
-
-def _full_text(error: BaseException | None) -> str:
-    """Return the text of an error and its causes, with the stack of the JVM, which names their classes."""
-    texts: list[str] = []
-    while error is not None:
-        texts.append(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
-        # Classic PySpark and Spark Connect keep the stack under two names.
-        stacks = (getattr(error, name, None) for name in ("_stackTrace", "_stacktrace"))
-        texts += [stack for stack in stacks if isinstance(stack, str)]
-        error = error.__cause__ or getattr(error, "_cause", None)
-    return "\n".join(texts)

@@ -1,8 +1,10 @@
 """A schema registry on loopback that speaks Confluent's REST interface, and misbehaves when told to.
 
-with SchemaRegistryServer() as registry:
-schema_id = registry.register("orders-value", descriptor_set, "orders.proto")
-from_protobuf("value", schemaRegistry={"address": registry.address, "subject": "orders-value"})
+    with SchemaRegistryServer() as registry:
+        schema_id = registry.register("orders-value", descriptor_set, "orders.proto")
+        from_protobuf("value", schemaRegistry={"address": registry.address, "subject": "orders-value"})
+
+``python -m connectors.testing registry --port N --schema orders-value=orders.desc`` runs it as a program.
 """
 
 from __future__ import annotations
@@ -10,15 +12,20 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import sys
 import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from connectors.testing.servers.process import announce, server_parser, stop_event
 
 __all__ = ["SchemaRegistryServer"]
 
@@ -238,3 +245,52 @@ def _send(request: BaseHTTPRequestHandler, status: int, answer: dict[str, Any]) 
     request.send_header("Content-Length", str(len(body)))
     request.end_headers()
     request.wfile.write(body)
+
+
+def _register_file(server: SchemaRegistryServer, subject: str, path: Path) -> int:
+    """Register the text of a .proto file, or the last file of a descriptor set with what that imports."""
+    data = path.read_bytes()
+    if path.suffix == ".proto":
+        return server.register(subject, text=data.decode())
+    try:
+        files = FileDescriptorSet.FromString(data).file
+    except DecodeError:
+        raise ValueError(f"{path} is neither a .proto file nor a descriptor set") from None
+    own = [file for file in files if not file.name.startswith("google/protobuf/")]
+    if not own:
+        raise ValueError(f"{path} is no descriptor set with a file of yours")
+    names = {file.name for file in own}
+    for file in own:
+        references = tuple((name, name, 1) for name in file.dependency if name in names)
+        schema_id = server.register(subject if file is own[-1] else file.name, data, file.name, references=references)
+    return schema_id
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the server until SIGTERM or SIGINT; its URL and the ids of the schemas go to standard output."""
+    parser = server_parser("registry", "A schema registry for tests, in memory, on 127.0.0.1.")
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="SUBJECT=FILE",
+        help="register a .proto file without imports, or a descriptor set (protoc --include_imports); may be repeated",
+    )
+    options = parser.parse_args(arguments)
+    stopping = stop_event(with_parent=options.exit_with_parent)
+    try:
+        with SchemaRegistryServer(port=options.port) as server:
+            ids = {}
+            for subject, _, path in (schema.partition("=") for schema in options.schema):
+                ids[f"schema id of {subject}"] = str(_register_file(server, subject, Path(path)))
+            endpoint = server.address.removeprefix("http://")
+            announce(endpoint, {"address": server.address, **ids}, {"SCHEMA_REGISTRY_URL": server.address})
+            stopping.wait()
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

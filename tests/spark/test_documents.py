@@ -40,7 +40,8 @@ from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.schema_registry import SchemaRegistryServer
 from connectors.testing.servers.java import free_port
-from tests.support.documents import blocks, environment, run
+from tests.support.docs_facts import pages
+from tests.support.documents import Block, blocks, environment, run
 from tests.support.protobuf_rig import compiled
 from tests.support.pubsub_calls import PubSubCalls
 from tools.protos import build
@@ -92,6 +93,7 @@ def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> I
     """A session whose processes all know the server by the variable that Google's tools have for it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PUBSUB_EMULATOR_HOST", emulator.endpoint)
+        patch.setenv("EXTERNAL_ID", "any")
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
@@ -100,7 +102,8 @@ def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> I
             .config("spark.driver.extraJavaOptions", QUICK_JAVA)
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.log.level", "OFF")
-            # The JVM of an earlier module lives on, and does not know the variable.
+            # The JVM of an earlier module lives on, and does not know the variables.
+            .config("spark.executorEnv.EXTERNAL_ID", "any")
             .config("spark.executorEnv.PUBSUB_EMULATOR_HOST", emulator.endpoint)
             .getOrCreate()
         )
@@ -310,6 +313,115 @@ def test_the_example_with_state_of_its_own_gives_totals_where_pandas_is() -> Non
         "ann": 25.0,
         "bob": 7.0,
     }
+
+
+def is_run_here(block: Block) -> bool:
+    """Whether a block is run as those around it are: no mark on its page says otherwise."""
+    return block.language in {"python", "sql"} and not block.run_by and not block.not_run
+
+
+PAGES = {str(page.path): page.text for page in pages() if any(is_run_here(one) for one in blocks(page.text))}
+ORDER = (
+    'syntax = "proto3"; package shop; message Order { int64 id = 1; Item item = 2; } message Item { string name = 1; }'
+)
+
+
+@pytest.fixture(scope="module")
+def services(emulator: PubSubServer) -> Iterator[dict[str, str]]:
+    """What the blocks of the pages name, by what is put in its place: the services, folders, ports and triggers."""
+    emulator.create_subscription("projects/shop/subscriptions/pages", "projects/shop/topics/orders")
+    emulator.create_subscription("projects/shop/subscriptions/orders-again", "projects/shop/topics/orders")
+    emulator.create_topic("projects/my-shop/topics/orders")
+    with start_server_process() as kinesis, MockKafka() as kafka:
+        kinesis.create_stream("orders", shards=1)
+        for topic in ("orders", "shouted", "totals", "orders-bad"):
+            kafka.create_topic(topic, 1)
+        own = f'.option("endpointUrl", "{kinesis.url}").option("awsAccessKey", "a").option("awsSecretKey", "b")'
+        yield {
+            '"subscriptionId", "orders")': '"subscriptionId", "pages").option("availableNowQuiet", "100ms")',
+            "subscriptions/orders": "subscriptions/pages",
+            '.option("region", "eu-west-1")': own,
+            '.option("streamARN"': f'{own}.option("streamARN"',
+            "broker:9092": kafka.endpoint,
+            "port=9464": "port=0",
+            "0.0.0.0": "127.0.0.1",
+            "\nwatch(": "\nobserver = watch(",
+            ".start()": ".trigger(availableNow=True).start()",
+        }
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows that have the columns of every source, and the descriptor sets that the pages name."""
+    folder = tmp_path_factory.mktemp("inputs")
+    columns = (
+        "messageId STRING, payload BINARY, key BINARY, value BINARY, customer STRING, partitionKey STRING, time LONG"
+    )
+    order = bytearray(b"\x08\x07")
+    spark.createDataFrame([("1", order, order, order, "ann", "ann", 1)], columns).write.parquet(str(folder / "rows"))
+    (folder / "shop.desc").write_bytes(compiled(ORDER))
+    return folder
+
+
+def names_of(session: SparkSession, folder: Path) -> dict[str, Any]:
+    """The names that the pages use and do not define."""
+    table = session.read.parquet(str(folder / "rows"))
+    table.createOrReplaceTempView("events")
+    stream = session.readStream.schema(table.schema).parquet(str(folder / "rows"))
+    error = session.sql("SELECT named_struct('error', 'a reason') AS order")
+    return {
+        "spark": session,
+        "SparkSession": SparkSession,
+        **dict.fromkeys(("events", "orders", "rows"), stream),
+        "batch": table,
+        "bad": table.crossJoin(error),
+        "totals": stream.groupBy("value").count(),
+    }
+
+
+def run_block(block: Block, names: dict[str, Any], changes: dict[str, str]) -> None:
+    """Run a block, and wait until its queries have ended without an error."""
+    spark = names["spark"]
+    code = f"\n{block.text}"
+    for before, after in changes.items():
+        code = code.replace(before, after)
+    spark.streams.resetTerminated()
+    if block.language == "sql":
+        for statement in filter(str.strip, code.split(";\n")):
+            spark.sql(statement).collect()
+    else:
+        exec(compile(code, "a page", "exec"), names)
+    for query in spark.streams.active:
+        assert query.awaitTermination(60)
+    if ".start()" in block.text:
+        assert spark.streams.awaitAnyTermination(60)  # raises what ended one
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_blocks_of_a_page_run(
+    name: str,
+    spark: SparkSession,
+    services: dict[str, str],
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As they stand and in their order, but for services, folders and ports; each query ends when all is read."""
+    monkeypatch.chdir(inputs)
+    register(spark)
+    names = names_of(spark, inputs)
+    if "with summarize_failure" in PAGES[name]:
+        names["query"] = names["events"].writeStream.format("noop").trigger(availableNow=True).start()
+    try:
+        for one in blocks(PAGES[name]):
+            if is_run_here(one):
+                run_block(one, names, {**services, "/data/": f"{tmp_path}/", "/var/log/": f"{tmp_path}/"})
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")  # which a page sets
+        if "observer" in names:
+            names["observer"].close()
 
 
 def test_every_example_is_run_by_a_test() -> None:

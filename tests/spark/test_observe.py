@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
-from connectors.observe import Observer, supervise, watch
+from connectors.observe import Observer, summarize_failure, supervise, watch
 from connectors.observe.console import LineViews, MetricViews, QueryView
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
@@ -244,6 +246,38 @@ def test_a_supervised_query_with_a_broken_sink_is_not_restarted(
     with pytest.raises(StreamingQueryException, match="the sink is broken") as error:
         supervise(start_it, sleep=pytest.fail)
     assert "Not restarted" in error.value.__notes__[0]
+    assert printed(error.value)[-1] == "RuntimeError: the sink is broken"
+
+
+def printed(error: BaseException) -> list[str]:
+    """The lines that Python prints of an error that ends a program."""
+    return "".join(traceback.format_exception(error)).splitlines()
+
+
+def test_of_a_failed_query_our_error_is_the_last_line_that_a_script_prints(
+    spark: SparkSession, server: PubSubServer, tmp_path: Path
+) -> None:
+    """By `supervise` and without it; also of a batch, whose error is py4j's."""
+
+    def write(batch: DataFrame, _: int) -> None:
+        """Never called: there is no such subscription."""
+
+    def read(path: str) -> DataFrame:
+        rows = spark.read.format("pubsub").option("subscriptionId", "projects/shop/subscriptions/nobody")
+        return rows.option("endpoint", server.endpoint).option("batchMode", "peek").option("spoolLocation", path).load()
+
+    ours = re.compile(r"\[PUBSUB_[A-Z_]+\] .{20,}")
+    for run in (
+        lambda: restart(spark, server, tmp_path, write).awaitTermination(),
+        lambda: read(str(tmp_path / "batch")).collect(),
+        lambda: supervise(lambda: restart(spark, server, tmp_path, write), sleep=pytest.fail),
+    ):
+        with pytest.raises(Exception, match="PUBSUB_") as error, summarize_failure():
+            run()
+        lines = printed(error.value)
+        assert ours.fullmatch(lines[-1]), lines[-1]
+        assert len(lines) > 20
+        assert lines.count(lines[-1]) == 1
 
 
 def command(pid: int) -> bytes:

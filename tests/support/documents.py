@@ -3,6 +3,10 @@
 A block of Python after the words "Save this as `NAME`" is saved under that name. A block of text after one for the
 shell is what the latter prints, among other lines. A block for the shell that installs something runs only where the
 page is tried on an empty machine: `./dev chaos docs`.
+
+Every block of code is run by a test. Those in Python and SQL are run by
+`tests/spark/test_documents.py::test_the_blocks_of_a_page_run`, unless a comment in the line before says otherwise:
+``<!-- run by tests/FILE::TEST -->``, or ``<!-- not run: WHY -->``; ``<!-- blocks not run: WHY -->`` holds for a page.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_MARKED = re.compile(r"<!-- (?:run by (\S+)|not run: (.+?)) -->\s*\Z")
+_WHOLE_PAGE = re.compile(r"^<!-- blocks not run: (.+?) -->$", re.MULTILINE)
 _SAVED = re.compile(r"[Ss]ave\s+this\s+as\s+`([^`]+)`:\s*\Z")
 _MARK = "--- block {} has ended ---"
 _LONGEST_SECONDS = 1800  # with an install; a test has a shorter limit of its own
@@ -33,11 +39,20 @@ class Block:
         language: what stands after the fence.
         text: what is in it.
         saved_as: the name to save it by; empty for none.
+        run_by: the test that the page names as the one that runs it: ``tests/FILE::TEST``; empty for none.
+        not_run: why no test runs it, as the page says; empty for none.
     """
 
     language: str
     text: str
     saved_as: str
+    run_by: str = ""
+    not_run: str = ""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it can be run: text is output, or a drawing."""
+        return self.language not in {"", "text"}
 
     @property
     def installs(self) -> bool:
@@ -47,10 +62,14 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page, in their order."""
+    whole = _WHOLE_PAGE.search(page)
     found = []
     for match in _FENCE.finditer(page):
-        name = _SAVED.search(page[: match.start()])
-        found.append(Block(match[2], textwrap.dedent(match[3]), name[1] if name else ""))
+        before = page[: match.start()]
+        mark = _MARKED.search(before)
+        name = _SAVED.search(before[: mark.start()] if mark else before)
+        run_by, not_run = (mark[1] or "", mark[2] or "") if mark else ("", whole[1] if whole else "")
+        found.append(Block(match[2], textwrap.dedent(match[3]), name[1] if name else "", run_by, not_run))
     return found
 
 

@@ -7,7 +7,7 @@
         ...                                   # clients use broker.endpoint, in plain text
         broker.restart()                      # killed and started again on the same data and ports
 
-``python -m connectors.testing.kafka.broker`` runs it as a program. The jars come through Maven; the broker ends when
+``python -m connectors.testing kafka --port N`` runs it as a program. The jars come through Maven; the broker ends when
 its parent does, however that ends. Topics are not made by themselves; waits of a production broker are cut short.
 
 Beside the plain listener there are two that authenticate clients: `sasl_endpoint` (PLAIN, SCRAM-SHA-256 and unsigned
@@ -17,12 +17,12 @@ is installed, `ssl_endpoint` (mutual TLS; `certificates` holds the files).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,7 +39,7 @@ from typing import Self
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import find_java, free_port
 from connectors.testing.servers.maven import class_path
-from connectors.testing.servers.process import ServerProcess, announce, start_bound_process, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
 
 __all__ = ["PASSWORD", "USER", "FoundBroker", "KafkaBroker", "find_broker"]
 
@@ -144,7 +144,7 @@ class KafkaBroker:
 
     def _start(self) -> None:
         self._process = ServerProcess(__name__, self._arguments, start_timeout=_START_SECONDS + 30)
-        endpoints = self._process.endpoint.split(",")
+        endpoints = (self._folder / "endpoints").read_text().split(",")
         self.endpoint, self.sasl_endpoint, self.ssl_endpoint, self.proxied_endpoint = endpoints
         self.pid = self._process.pid
         """The supervisor; the Java process is its child."""
@@ -242,15 +242,17 @@ class _JavaBroker:
         self._log.close()
 
 
-def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy: str) -> str:
+def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy: str, port: int) -> str:
     """Write settings and format the storage, unless that was done at an earlier start; returns the endpoints."""
     endpoints = folder / "endpoints"
     if endpoints.exists():
         return endpoints.read_text()
     ports = {name: free_port() for name in _LISTENERS}
-    listeners = {name: f"{name}://{_HOST}:{port}" for name, port in ports.items()}
+    ports["PLAIN"] = port or ports["PLAIN"]
+    listeners = {name: f"{name}://{_HOST}:{number}" for name, number in ports.items()}
     if not proxy:
         del listeners["PROXIED"]
+        ports["PROXIED"] = 0
     tls = _tls(folder)
     if not tls:
         del listeners["SSL"]
@@ -291,18 +293,23 @@ def _tls(folder: Path) -> dict[str, str]:
     }
 
 
-def _run(folder: Path, stopping: threading.Event, changes: Mapping[str, str], proxy: str, *, fast: bool) -> int:
+def _run(
+    folder: Path, stopping: threading.Event, changes: Mapping[str, str], proxy: str, port: int, *, fast: bool
+) -> int:
     found = find_broker()
     if found.reason:
         sys.stderr.write(f"{found.reason}\n")
         return 1
     is_new = not (folder / "endpoints").exists()
+    if port and (reason := _refusal(folder, port)):
+        sys.stderr.write(f"{reason}\n")
+        return 1
     for is_last in (False, False, True):
-        endpoints = _prepare(folder, found, changes, proxy)
+        endpoints = _prepare(folder, found, changes, proxy, port)
         java = _JavaBroker(found, folder, fast=fast)
         try:
             if java.wait_until_it_answers(endpoints.partition(",")[0], stopping):
-                return _serve(java, endpoints, stopping)
+                return _serve(java, folder, endpoints, stopping)
         finally:
             java.kill()
         if stopping.is_set():
@@ -314,8 +321,33 @@ def _run(folder: Path, stopping: threading.Event, changes: Mapping[str, str], pr
     return 1
 
 
-def _serve(java: _JavaBroker, endpoints: str, stopping: threading.Event) -> int:
-    announce(endpoints)
+def _refusal(folder: Path, port: int) -> str:
+    """Return why a broker cannot have this port; nothing if it can."""
+    endpoints = folder / "endpoints"
+    if endpoints.exists():
+        known = endpoints.read_text().partition(",")[0]
+        return (
+            "" if known == f"{_HOST}:{port}" else f"the data in {folder} are of a broker on {known}: leave --port out"
+        )
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            return f"{_HOST}:{port}: {error.strerror}. Choose another port, or 0 for a free one."
+    return ""
+
+
+def _serve(java: _JavaBroker, folder: Path, endpoints: str, stopping: threading.Event) -> int:
+    plain, sasl, tls, proxied = endpoints.split(",")
+    labels = {
+        "kafka.bootstrap.servers, in plain text": plain,
+        f"kafka.bootstrap.servers, SASL_PLAINTEXT, user {USER}, password {PASSWORD}": sasl,
+        f"kafka.bootstrap.servers, SSL, with the certificates in {folder / 'certificates'}": tls,
+        "the listener behind the proxy": proxied,
+    }
+    addresses = {label: address for label, address in labels.items() if not address.endswith(":0")}
+    announce(plain, addresses, {"KAFKA_BOOTSTRAP_SERVERS": plain})
     while not stopping.wait(_LOOK_SECONDS):
         if java.process.poll() is not None:
             sys.stderr.write(f"the broker {java.what_happened()}\n{java.log()}\n")
@@ -333,18 +365,19 @@ def _forget(folder: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the broker until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="A Kafka broker on 127.0.0.1.")
+    parser = server_parser(
+        "kafka", "A Kafka broker on 127.0.0.1.", "of the plain listener; 0 takes a free one (default: 0)"
+    )
     parser.add_argument("--folder", type=Path, help="for its data (default: a temporary one)")
     parser.add_argument("--fast", action="store_true", help="a large heap and the optimising compiler")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
     parser.add_argument("--proxy", default="", help="HOST:PORT: where one more listener is advertised", metavar="P")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     told = parser.parse_args(arguments)
     stopping = stop_event(with_parent=told.exit_with_parent)
     changes = dict(pair.split("=", 1) for pair in told.set)
     with contextlib.ExitStack() as stack:
         folder = told.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
-        return _run(folder, stopping, changes, told.proxy, fast=told.fast)
+        return _run(folder, stopping, changes, told.proxy, told.port, fast=told.fast)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ A topic that is asked for is there, with four partitions.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import os
@@ -28,7 +27,7 @@ from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client.librdkafka import client_extension
-from connectors.testing.servers.process import ServerProcess, announce, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]
 
@@ -165,12 +164,19 @@ class MockKafkaProcess(ServerProcess):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a mock cluster until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="librdkafka's mock cluster.")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
+    parser = server_parser(
+        "kafka-mock", "librdkafka's mock cluster, on 127.0.0.1.", "only 0: librdkafka chooses a free one"
+    )
     told = parser.parse_args(arguments)
+    if told.port:
+        parser.error("librdkafka chooses the port of its mock cluster: leave --port out, or take kafka")
     stopping = stop_event(with_parent=told.exit_with_parent)
     with MockKafka() as kafka:
-        announce(kafka.endpoint)
+        announce(
+            kafka.endpoint,
+            {"kafka.bootstrap.servers": kafka.endpoint},
+            {"KAFKA_BOOTSTRAP_SERVERS": kafka.endpoint},
+        )
         stopping.wait()
     return 0
 

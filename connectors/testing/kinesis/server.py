@@ -6,7 +6,7 @@
         server.throttle("GetRecords", times=3)
         ...                                 # clients use server.url as endpoint, with any credentials
 
-``python -m connectors.testing.kinesis --port N`` runs it as a program, and `KinesisControl` reaches its knobs there.
+``python -m connectors.testing kinesis --port N`` runs it as a program, and `KinesisControl` reaches its knobs there.
 `start_server_process` does both.
 
 It speaks the JSON protocol of Kinesis (version 2013-12-02) over HTTP/1.1 and HTTP/2 to boto3 and other clients, and
@@ -16,7 +16,6 @@ refused with UnknownOperationException: encryption, tags, policies, monitoring; 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import ssl
 import sys
@@ -31,7 +30,7 @@ from connectors.testing.kinesis.faults.commands import KinesisCommands
 from connectors.testing.kinesis.faults.control import KinesisControl, with_control
 from connectors.testing.kinesis.faults.knobs import KinesisKnobs, OpenSubscription, StoredRecord
 from connectors.testing.kinesis.runtime import KinesisRuntime
-from connectors.testing.servers.process import ServerProcess, announce, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, aws_exports, server_parser, stop_event
 
 __all__ = [
     "Call",
@@ -164,15 +163,10 @@ def start_server_process(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the endpoint goes to standard output."""
-    parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.kinesis",
-        description="A Kinesis server for tests, in memory, on 127.0.0.1.",
-    )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
+    parser = server_parser("kinesis", "A Kinesis server for tests, in memory, on 127.0.0.1.")
     parser.add_argument("--speed", type=float, default=1.0, help="server seconds per real second (default: 1)")
     parser.add_argument("--region", default=_REGION, help=f"stands in ARNs (default: {_REGION})")
     parser.add_argument("--call-limit", type=int, default=_CALL_LIMIT, help=f"calls kept (default: {_CALL_LIMIT})")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     options = parser.parse_args(arguments)
     # Records wait in long lists and form no cycles: the default thresholds cost a part of the speed.
     gc.set_threshold(200_000, 50, 100)
@@ -180,7 +174,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         server = KinesisServer(options.port, speed=options.speed, region=options.region, call_limit=options.call_limit)
         with server:
-            announce(server.endpoint)
+            announce(
+                server.endpoint,
+                {"endpointUrl": server.url},
+                aws_exports("AWS_ENDPOINT_URL_KINESIS", server.url, options.region),
+            )
             stopping.wait()
     except (ServiceUnavailableError, ValueError) as error:
         sys.stderr.write(f"{error}\n")

@@ -5,13 +5,12 @@
         ...                                 # clients use server.endpoint, path style, any bucket
 
 It honours ``If-None-Match: *`` and ``If-Match`` on puts, ranges on gets, and lists with prefix, delimiter and
-continuation tokens. Everything is in memory and is gone with it. ``python -m connectors.testing.object_store --port N``
+continuation tokens. Everything is in memory and is gone with it. ``python -m connectors.testing object-store --port N``
 runs it as a program, without its knobs.
 """
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 import threading
@@ -25,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.object_store.model import Answer, Bucket, Request, error
-from connectors.testing.servers.process import announce, stop_event
+from connectors.testing.servers.process import announce, aws_exports, server_parser, stop_event
 
 __all__ = ["ObjectStoreServer"]
 
@@ -220,17 +219,13 @@ def _handler(server: ObjectStoreServer) -> type[BaseHTTPRequestHandler]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the endpoint goes to standard output."""
-    parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.object_store",
-        description="An S3 server for tests, in memory, on 127.0.0.1.",
-    )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
+    parser = server_parser("object-store", "An S3 server for tests, in memory, on 127.0.0.1.")
     options = parser.parse_args(arguments)
     stopping = stop_event(with_parent=options.exit_with_parent)
     try:
         with ObjectStoreServer(options.port) as server:
-            announce(server.address)
+            addresses = {"spoolEndpoint": server.endpoint, "spoolLocation": "s3://spools/FOLDER"}
+            announce(server.address, addresses, aws_exports("AWS_ENDPOINT_URL", server.endpoint))
             stopping.wait()
     except ServiceUnavailableError as failure:
         sys.stderr.write(f"{failure}\n")

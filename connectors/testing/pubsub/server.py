@@ -6,7 +6,7 @@
         server.lose_acks(fraction=0.1)
         ...                                 # clients use server.endpoint, without TLS
 
-``python -m connectors.testing.pubsub --port N`` runs it as a program, and `PubSubControl` reaches its knobs there.
+``python -m connectors.testing pubsub --port N`` runs it as a program, and `PubSubControl` reaches its knobs there.
 `start_server_process` does both.
 
 Start Spark before the first server, or set ``GRPC_ENABLE_FORK_SUPPORT=0`` before gRPC is imported: in a process that
@@ -22,7 +22,6 @@ was created, and is over when it is answered; snapshots never expire. ``expirati
 
 from __future__ import annotations
 
-import argparse
 import gc
 import secrets
 import sys
@@ -41,7 +40,7 @@ from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.pubsub.model.rules import StatusError
 from connectors.testing.pubsub.runtime import PubSubRuntime
 from connectors.testing.pubsub.service import service_handlers
-from connectors.testing.servers.process import ServerProcess, announce, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["Event", "EventKind", "PubSubControl", "PubSubServer", "PubSubServerProcess", "start_server_process"]
 
@@ -180,18 +179,13 @@ def start_server_process(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the seed goes to standard error, the endpoint to standard output."""
-    parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.pubsub",
-        description="A Pub/Sub server for tests, in memory, on 127.0.0.1.",
-    )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
+    parser = server_parser("pubsub", "A Pub/Sub server for tests, in memory, on 127.0.0.1.")
     parser.add_argument("--speed", type=float, default=1.0, help="server seconds per real second (default: 1)")
     parser.add_argument("--seed", type=int, help="for the fractions of faults (default: a new one each time)")
     parser.add_argument("--event-limit", type=int, default=500_000, help="events that are kept (default: 500000)")
     parser.add_argument(
         "--keep-acked-messages", type=int, default=100_000, help="acked messages kept to redeliver (default: 100000)"
     )
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     options = parser.parse_args(arguments)
     # Messages wait in long lists and form no cycles: the default thresholds cost a third of the speed.
     gc.set_threshold(200_000, 50, 100)
@@ -207,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
         with server:
             sys.stderr.write(f"seed {server.seed}\n")
             sys.stderr.flush()
-            announce(server.endpoint, "PUBSUB_EMULATOR_HOST")
+            announce(server.endpoint, {"endpoint": server.endpoint}, {"PUBSUB_EMULATOR_HOST": server.endpoint})
             stopping.wait()
     except (ServiceUnavailableError, ValueError) as error:
         sys.stderr.write(f"{error}\n")

@@ -6,7 +6,7 @@
     with KinesisLocal() as server:
         ...                                   # clients use server.url as endpoint, with any credentials
 
-``python -m connectors.testing.servers.kinesis_local`` runs it as a program. The package comes through npm; the
+``python -m connectors.testing kinesis-local --port N`` runs it as a program. The package comes through npm; the
 server ends when its parent does, however that ends.
 
 It is right about polling, resharding and the sink. It throttles and trims nothing, boto3 cannot read its
@@ -15,7 +15,6 @@ SubscribeToShard, and that never ends on a closed shard: for these, see `connect
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import os
 import signal
@@ -26,7 +25,14 @@ import time
 
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.node_packages import NodePackages, node_packages
-from connectors.testing.servers.process import ServerProcess, announce, start_bound_process, stop_event
+from connectors.testing.servers.process import (
+    ServerProcess,
+    announce,
+    aws_exports,
+    server_parser,
+    start_bound_process,
+    stop_event,
+)
 
 __all__ = ["KinesisLocal", "find_kinesis_local"]
 
@@ -98,7 +104,11 @@ def _run(process: subprocess.Popen[bytes], port: int, stopping: threading.Event)
     announced = False
     while process.poll() is None and not stopping.wait(_LOOK_SECONDS if not announced else _CALL_SECONDS / 5):
         if not announced and _answers(port):
-            announce(f"{_HOST}:{port}")
+            announce(
+                f"{_HOST}:{port}",
+                {"endpointUrl": f"http://{_HOST}:{port}"},
+                aws_exports("AWS_ENDPOINT_URL_KINESIS", f"http://{_HOST}:{port}"),
+            )
             announced = True
         if not announced and time.monotonic() > give_up_at:
             sys.stderr.write(f"kinesis-local did not listen within {_START_SECONDS} s\n")
@@ -110,9 +120,7 @@ def _run(process: subprocess.Popen[bytes], port: int, stopping: threading.Event)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run kinesis-local until SIGTERM or SIGINT; the endpoint goes to standard output."""
-    parser = argparse.ArgumentParser(prog="python -m connectors.testing.servers.kinesis_local", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default: 0)")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
+    parser = server_parser("kinesis-local", "kinesis-local, another project's server for tests, on 127.0.0.1.")
     options = parser.parse_args(arguments)
     found = find_kinesis_local()
     if found.reason:

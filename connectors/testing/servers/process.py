@@ -11,13 +11,15 @@ import contextlib
 import ctypes
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -25,7 +27,16 @@ from typing import IO, Self
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.retry import ParentWatch
 
-__all__ = ["ServerProcess", "announce", "on_parent_death", "on_termination", "start_bound_process", "stop_event"]
+__all__ = [
+    "ServerProcess",
+    "announce",
+    "aws_exports",
+    "on_parent_death",
+    "on_termination",
+    "server_parser",
+    "start_bound_process",
+    "stop_event",
+]
 
 _READY = "listening on "
 _LOOK_AT_PARENT_SECONDS = 0.5
@@ -33,16 +44,43 @@ _LOG_TAIL_BYTES = 4000
 _PR_SET_PDEATHSIG = 1
 
 
-def announce(endpoint: str, variable: str = "") -> None:
+def server_parser(
+    name: str, description: str, port: str = "the port; 0 takes a free one (default: 0)"
+) -> ArgumentParser:
+    """Return a parser of the arguments that every server program has.
+
+    Args:
+        name: of the server, as ``python -m connectors.testing NAME`` takes it.
+        description: what it is.
+        port: the help on ``--port``.
+    """
+    parser = ArgumentParser(prog=f"python -m connectors.testing {name}", description=description)
+    parser.add_argument("--port", type=int, default=0, help=port)
+    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
+    return parser
+
+
+def announce(
+    endpoint: str, addresses: Mapping[str, str] | None = None, exports: Mapping[str, str] | None = None
+) -> None:
     """Say on standard output that this program listens.
+
+    Below the first line stands what a shell can evaluate: comments, and commands that export variables.
 
     Args:
         endpoint: where.
-        variable: of the environment, which tells clients the endpoint: a second line is the command that exports it.
+        addresses: each address in the form that clients take, by its label.
+        exports: variables of the environment that clients read, with their values.
     """
-    export = f"export {variable}={endpoint}\n" if variable else ""
-    sys.stdout.write(f"{_READY}{endpoint}\n{export}")
+    labelled = [f"# {label}: {address}" for label, address in (addresses or {}).items()]
+    exported = [f"export {name}={shlex.quote(value)}" for name, value in (exports or {}).items()]
+    sys.stdout.write("\n".join([f"{_READY}{endpoint}", *labelled, *exported, ""]))
     sys.stdout.flush()
+
+
+def aws_exports(variable: str, url: str, region: str = "us-east-1") -> dict[str, str]:
+    """Return what AWS's clients read of the environment, for a server that takes any credentials."""
+    return {variable: url, "AWS_REGION": region, "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
 
 def on_termination(action: Callable[[], None]) -> None:

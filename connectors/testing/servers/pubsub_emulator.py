@@ -6,7 +6,7 @@
     with Emulator() as emulator:
         ...                                   # clients use emulator.endpoint, without TLS
 
-``python -m connectors.testing.servers.pubsub_emulator --port N`` runs it as a program. It is looked for in this order:
+``python -m connectors.testing pubsub-emulator --port N`` runs it as a program. It is looked for in this order:
 
 1. ``PUBSUB_EMULATOR_JAR``: the jar itself; or ``PUBSUB_EMULATOR_HOME``: a folder that has it, in ``lib`` or below
    ``platform/pubsub-emulator/lib`` (the root of a Cloud SDK). If one of them is set, nothing else is looked at.
@@ -20,8 +20,8 @@ when its own parent does.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import http.client
 import os
 import re
 import shutil
@@ -34,10 +34,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from connectors.testing.servers.java import find_java, free_port
-from connectors.testing.servers.process import ServerProcess, announce, start_bound_process, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
 
 __all__ = ["Emulator", "FoundEmulator", "find_emulator"]
 
@@ -58,8 +56,6 @@ _START_SECONDS = 60.0
 _CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.2
 _PORT_TRIALS = 3
-# ListTopicsRequest with field 1, project, "projects/ready".
-_LIST_TOPICS = b"\x0a\x0eprojects/ready"
 
 
 @dataclass(frozen=True)
@@ -171,15 +167,17 @@ class _JavaServer:
     def wait_until_it_answers(self, stopping: threading.Event) -> bool:
         """True once a call was answered; False when it failed to start, or was told to stop."""
         give_up_at = time.monotonic() + _START_SECONDS
-        with grpc.insecure_channel(self.endpoint, options=[("grpc.max_reconnect_backoff_ms", 200)]) as channel:
-            list_topics = channel.unary_unary("/google.pubsub.v1.Publisher/ListTopics", bytes, bytes)
-            while time.monotonic() < give_up_at and self.is_well() and not stopping.is_set():
-                try:
-                    list_topics(_LIST_TOPICS, timeout=_CALL_SECONDS, wait_for_ready=True)
-                except grpc.RpcError:
-                    stopping.wait(0.05)
-                else:
+        while time.monotonic() < give_up_at and self.is_well() and not stopping.is_set():
+            # By HTTP, which needs no package: the emulator is started without any.
+            connection = http.client.HTTPConnection(self.endpoint, timeout=_CALL_SECONDS)
+            try:
+                connection.request("GET", "/")
+                if connection.getresponse().status == http.client.OK:
                     return self.is_well()
+            except (OSError, http.client.HTTPException):
+                stopping.wait(0.05)
+            finally:
+                connection.close()
         return False
 
     def is_well(self) -> bool:
@@ -203,7 +201,7 @@ def _run(port: int, stopping: threading.Event) -> int:
         java = _JavaServer(found, port or free_port())
         try:
             if java.wait_until_it_answers(stopping):
-                announce(java.endpoint, "PUBSUB_EMULATOR_HOST")
+                announce(java.endpoint, {"endpoint": java.endpoint}, {"PUBSUB_EMULATOR_HOST": java.endpoint})
                 return _supervise(java, stopping)
         finally:
             java.kill()
@@ -223,12 +221,7 @@ def _supervise(java: _JavaServer, stopping: threading.Event) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the emulator until SIGTERM or SIGINT; its endpoint, and what to export, go to standard output."""
-    parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.servers.pubsub_emulator",
-        description="The official Pub/Sub emulator, on 127.0.0.1.",
-    )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
+    parser = server_parser("pubsub-emulator", "The official Pub/Sub emulator, on 127.0.0.1.")
     options = parser.parse_args(arguments)
     stopping = stop_event(with_parent=options.exit_with_parent)
     return _run(options.port, stopping)

@@ -9,13 +9,12 @@
         proxy.heal()
         proxy.disable()                       # closes its connections and refuses new ones
 
-``python -m connectors.testing.servers.toxiproxy`` runs it as a program; its own interface then listens on the endpoint
+``python -m connectors.testing toxiproxy`` runs it as a program; its own interface then listens on the endpoint
 that it prints. It is built from its Go module, and ends when its parent does, however that ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
@@ -29,7 +28,7 @@ from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.servers.go_programs import GO_MODULES, GoProgram, go_program
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.object_stores.base import HOST, child_server
-from connectors.testing.servers.process import ServerProcess, announce, stop_event
+from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["Proxy", "Toxic", "Toxiproxy", "find_toxiproxy"]
 
@@ -169,10 +168,8 @@ class Toxiproxy:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run toxiproxy until SIGTERM or SIGINT; the endpoint of its interface goes to standard output."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="Toxiproxy, on 127.0.0.1.")
-    parser.add_argument("--port", type=int, default=0, help="of its interface; 0 takes a free one (default: 0)")
+    parser = server_parser("toxiproxy", "Toxiproxy, on 127.0.0.1.", "of its interface; 0 takes a free one (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="decides which connections a share strikes (default: 0)")
-    parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     options = parser.parse_args(arguments)
     found = find_toxiproxy()
     if found.reason:
@@ -183,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     command = [found.path, "-host", HOST, "-port", str(port), "-seed", str(options.seed)]
     try:
         with child_server(command, port, stopping, {**os.environ, "LOG_LEVEL": "error"}) as alive:
-            announce(f"{HOST}:{port}")
+            announce(f"{HOST}:{port}", {"its own interface": f"http://{HOST}:{port}"})
             while not stopping.wait(_LOOK_SECONDS):
                 if not alive():
                     sys.stderr.write("toxiproxy has ended\n")

@@ -142,7 +142,7 @@ def test_the_program_says_what_to_export() -> None:
     if reason := find_emulator().reason:
         pytest.skip(reason)
     program = subprocess.Popen(
-        [sys.executable, "-m", "connectors.testing.servers.pubsub_emulator", "--exit-with-parent"],
+        [sys.executable, "-m", "connectors.testing", "pubsub-emulator", "--exit-with-parent"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -151,6 +151,7 @@ def test_the_program_says_what_to_export() -> None:
     assert program.stdout is not None
     with program:
         endpoint = program.stdout.readline().removeprefix("listening on ").strip()
+        assert program.stdout.readline() == f"# endpoint: {endpoint}\n"
         assert program.stdout.readline() == f"export PUBSUB_EMULATOR_HOST={endpoint}\n"
         PubSubTestClient(endpoint, "shop").create("exported", "exported")
         program.stdin.close()

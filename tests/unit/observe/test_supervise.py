@@ -12,7 +12,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.retry import RetryPolicy
-from connectors.observe.supervise import _full_text, judge, supervise
+from connectors.observe.failure import full_text
+from connectors.observe.supervise import judge, supervise
 
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]
 Traceback (most recent call last):
@@ -106,7 +107,7 @@ def test_an_error_of_spark_that_is_not_known_is_raised_with_the_reason() -> None
 def test_the_stack_of_the_jvm_is_judged_too(name: str) -> None:
     error = PySparkException("[STREAM_FAILED] Query [id = 1] terminated with exception: null")
     setattr(error, name, "StreamingQueryException\nCaused by: java.io.EOFException\n\tat java.base/java.io")
-    assert judge(_full_text(error)).retryable
+    assert judge(full_text(error)).retryable
 
 
 def report(batch: int, rows: int) -> StreamingQueryProgress:

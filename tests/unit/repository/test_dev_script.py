@@ -310,8 +310,10 @@ class TestRun:
             ("chaos", "pubsub", "--trials", "3"): "-m tests.chaos.pubsub --trials 3",
             ("bench", "fetch", "--rounds", "3"): "bench/fetch.py --rounds 3",
             ("bench", "--publish", "--only", "x"): "bench/_publish.py --only x",
-            ("servers", "--port", "1"): "-m connectors.testing.servers.pubsub_emulator --port 1",
-            ("servers", "moto"): "-m connectors.testing.servers.object_stores moto",
+            ("servers", "--port", "1"): "-m connectors.testing pubsub-emulator --port 1",
+            ("servers", "pubsub-emulator"): "-m connectors.testing pubsub-emulator",
+            ("servers", "moto"): "-m connectors.testing moto",
+            ("servers", "kafka", "--port", "2"): "-m connectors.testing kafka --port 2",
             ("protos", "out"): "tools/protos.py out",
             ("docs",): "-m tools.reference",
             ("lock",): "tools/lock.py",
@@ -319,6 +321,26 @@ class TestRun:
         for arguments, called in cases.items():
             ready.dev(*arguments)
             assert ready.calls("python ")[-1].removeprefix("python ").removeprefix(f"{ready.root}/") == called
+
+    @pytest.mark.parametrize("arguments", [(), ("pubsub-emulator",)])
+    def test_the_emulator_is_started_without_an_install(self, arguments: tuple[str, ...], ready: Tree) -> None:
+        ready.program("python3", PYTHON)
+        ready.dev("servers", *arguments, "--port", "1")
+        assert ready.calls("python ")[-1] == "python -m connectors.testing pubsub-emulator --port 1"
+        assert not ready.calls("uv ")
+        assert not (ready.root / ".venv").exists()
+
+    def test_the_emulator_is_started_from_the_environment_that_is_there(self, ready: Tree) -> None:
+        ready.dev("lock")
+        ready.program("python3", "#!/bin/sh\nexit 1\n")
+        ready.dev("servers")
+        assert ready.calls("connectors.testing")
+        assert len(ready.calls(" sync ")) == 1
+
+    def test_the_emulator_of_a_python_that_is_too_old_gets_an_install(self, ready: Tree) -> None:
+        ready.program("python3", "#!/bin/sh\nexit 1\n")
+        ready.dev("servers")
+        assert ready.calls(" sync ")
 
     def test_status_of_the_tests_is_the_status(self, ready: Tree) -> None:
         ready.dev("test", status=1, BROKEN="pytest")

@@ -87,6 +87,66 @@ def test_a_name_that_exists_is_passed(text: str) -> None:
     assert not violations(Page(Path("docs/page.md"), text))
 
 
+def unknown_blocks(page: Page, tree: Path = ROOT) -> list[str]:
+    """Blocks of code that no test runs and that do not say why, and tests that a page names and that are not there."""
+    found = []
+    for number, one in enumerate(blocks(page.text)):
+        where = f"{page.path}, block {number}: {one.text[:40]!r}"
+        if one.run_by:
+            file, _, name = one.run_by.partition("::")
+            test = (tree / file).read_text(encoding="utf-8") if (tree / file).is_file() else ""
+            if f"def {name}(" not in test:
+                found.append(f"{where}: there is no test {one.run_by}")
+            elif page.path.name not in test:
+                found.append(f"{where}: {file} does not read the page")
+        elif one.is_code and not one.not_run and one.language not in {"python", "sql"}:
+            found.append(f"{where}: neither run by a test nor marked with why not")
+    return found
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+def test_every_block_of_code_is_run_or_says_why_not(page: Page) -> None:
+    """Those in Python and SQL without a mark are run by `test_the_blocks_of_a_page_run`."""
+    assert unknown_blocks(page) == []
+    marks = re.findall(r"^ *<!-- (?:not run|run by)\b.*", page.text, re.MULTILINE)
+    assert len(marks) == sum(bool(one.run_by or one.not_run) for one in blocks(page.text)) or "<!-- blocks" in page.text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```sh\nls\n```", "neither run"),
+        ("<!-- run: -->\n```yaml\na: 1\n```", "neither run"),
+        ("<!-- not run: it installs -->\n\nText.\n\n```sh\nls\n```", "neither run"),
+        ("<!-- run by tests/unit/repository/test_docs.py::test_nothing -->\n```sh\nls\n```", "there is no test"),
+        ("<!-- run by tests/unit/nothing.py::test_a -->\n```python\nx = 1\n```", "there is no test"),
+        ("<!-- run by tests/unit/cli/test_spool.py::test_ -->\n```python\nx = 1\n```", "there is no test"),
+    ],
+)
+def test_a_block_that_is_neither_run_nor_marked_is_found(text: str, found: str) -> None:
+    [line] = unknown_blocks(Page(Path("docs/page.md"), text))
+    assert found in line
+
+
+def test_a_test_that_does_not_read_the_page_does_not_run_its_blocks() -> None:
+    text = "<!-- run by tests/unit/cli/test_protos.py::test_an_error_has_file_line_and_column -->\n```sh\nls\n```"
+    assert "does not read the page" in unknown_blocks(Page(Path("docs/page-of-none.md"), text))[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```text\noutput\n```",
+        "```python\nx = 1\n```",
+        "<!-- not run: it installs -->\n```sh\npip install x\n```",
+        "1. So:\n   <!-- not run: it installs -->\n   ```sh\n   pip install x\n   ```",
+        "<!-- blocks not run: signatures -->\n\n```sh\nf(a: int)\n```",
+    ],
+)
+def test_a_block_that_is_run_or_marked_is_passed(text: str) -> None:
+    assert not unknown_blocks(Page(Path("docs/page.md"), text))
+
+
 def test_every_batch_write_that_a_page_shows_says_append_without_which_spark_refuses_it() -> None:
     writes = [
         write

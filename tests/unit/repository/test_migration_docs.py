@@ -138,3 +138,9 @@ def test_every_other_name_of_a_kinesis_option_is_in_the_table() -> None:
     rows = re.findall(r"^\| (`.+`) \| `(\w+)` \|$", KINESIS, re.MULTILINE)
     shown = {name: tuple(re.findall(r"`([^`]+)`", others)) for others, name in rows}
     assert shown == {one.name: one.aliases for one in declared_options(KinesisReadOptions).values() if one.aliases}
+
+
+def test_the_option_that_exactly_once_needs_at_the_first_start_is_a_step_of_the_move() -> None:
+    steps = re.findall(r"^\d\. (.*\n(?: {3}.*\n)*)", KAFKA.partition("\n## ")[0], re.MULTILINE)
+    [step] = [text for text in steps if "onMissingMarker=write" in text]
+    assert "deliveryGuarantee=exactly_once" in step

@@ -6,9 +6,9 @@
     with AzuriteServer() as store:
         stream.options(**store.options("orders"))      # spoolLocation, spoolEndpoint, credentials
 
-``./dev servers azurite`` runs one as a program and prints what to export; likewise ``fake-gcs``, ``versitygw`` and
-``moto``. The first start of each installs it: Azurite through npm, the two servers in Go through its module proxy;
-moto is installed with the tools of this repository. All of them forget what they hold when they end.
+``python -m connectors.testing azurite`` runs one as a program and prints what to export; likewise ``fake-gcs``,
+``versitygw`` and ``moto``. The first start of each installs it: Azurite through npm, the two servers in Go through its
+module proxy; moto is installed with the tools of this repository. All of them forget what they hold when they end.
 """
 
 from __future__ import annotations
