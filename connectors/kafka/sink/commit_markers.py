@@ -181,7 +181,7 @@ class Markers:
             except client_exception() as error:
                 raise connector_error(error.args[0], "the list of groups") from None
             for problem in listed.errors:
-                raise connector_error(problem.args[0], "the list of groups")
+                raise connector_error(problem, "the list of groups")
             return [group.group_id for group in listed.valid if group.group_id.startswith(self.stem)]
 
         numbers = (group.removeprefix(self.stem) for group in patiently(list_groups))
