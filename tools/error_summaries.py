@@ -100,6 +100,8 @@ SUMMARIES: Final = {
     "PACKAGES_MISSING": "Python packages are missing; the error names the extra that installs them.",
     "PANDAS_BROKEN": "pandas cannot be imported.",
     "PROTOBUF_ENGINE": "The engine that was asked for cannot be used.",
+    "PROTOC_FAILED": "The compiler of protobuf could not be started, or did not end in time.",
+    "PROTOS_NAME_REFUSED": "A `.proto` file has a name that protoc would take for an argument.",
     "PROTOS_REFUSED": "The compiler of protobuf found an error in a `.proto` file.",
     "PUBSUB_BAD_ROW": "A row cannot be published.",
     "PUBSUB_DEDUP_HORIZON_SHORT": "`dedupHorizon` is shorter than the retention, so late duplicates give a second row.",

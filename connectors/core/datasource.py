@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import SPARK_KEYS
+from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
 from connectors.core.retry import end_with_parent
-from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
