@@ -101,6 +101,7 @@ SUMMARIES: Final = {
     "PANDAS_BROKEN": "pandas cannot be imported.",
     "PROTOBUF_ENGINE": "The engine that was asked for cannot be used.",
     "PROTOC_FAILED": "The compiler of protobuf could not be started, or did not end in time.",
+    "PROTOBUF_TOO_DEEP": "A message has more than 100 levels of messages in messages.",
     "PROTOS_NAME_REFUSED": "A `.proto` file has a name that protoc would take for an argument.",
     "PROTOS_REFUSED": "The compiler of protobuf found an error in a `.proto` file.",
     "PUBSUB_BAD_ROW": "A row cannot be published.",

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
@@ -20,9 +20,10 @@ from connectors.core.processes.interpreter import python_command, python_environ
 
 __all__ = ["FOREIGN_LIMITS", "place_of", "run_protoc"]
 
-FOREIGN_LIMITS: Final = {"RLIMIT_CPU": 20, "RLIMIT_AS": 2 << 30, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_NOFILE": 256}
+FOREIGN_LIMITS: Final = {"RLIMIT_CPU": 10, "RLIMIT_AS": 2 << 30, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_NOFILE": 256}
 """The limits for texts of other people: seconds of processor time, bytes of memory and of a file, open files."""
 _NO_CORE: Final = {"RLIMIT_CORE": 0}
+_CHILD: Final = Path(__file__).with_name("protoc_child.py")
 _REFUSED: Final = 65  # as in protoc_child
 _MOST_OUTPUT: Final = 1 << 16
 _PLACE: Final = re.compile(r"^(.+?\.proto:\d+(?::\d+)?): (.*)", re.MULTILINE)
@@ -43,7 +44,7 @@ def run_protoc(
     Raises:
         ConnectorError: PROTOC_FAILED, whatever the input: it did not start, or not end in time.
     """
-    program = files(__package__).joinpath("protoc_child.py").read_text(encoding="utf-8")
+    program = _CHILD.read_text(encoding="utf-8")
     order = json.dumps({"arguments": list(arguments), "limits": {**_NO_CORE, **(limits or {})}}).encode()
     environment = python_environment(without_present_folder(sys.path))
     with TemporaryFile() as output:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import ConnectorError
+from connectors.core.processes import protoc
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 
 ORDER = 'syntax = "proto3"; message Order { string id = 1; }'
@@ -50,18 +51,23 @@ def test_a_text_that_needs_more_than_its_time_or_memory_ends_protoc_alone(tmp_pa
     assert compiled(tmp_path, large, RLIMIT_AS=200 << 20)[0] is False
 
 
+def test_the_program_of_the_child_imports_nothing_of_the_pack() -> None:
+    program = (Path(protoc.__file__).parent / "protoc_child.py").read_text()
+    assert "connectors." not in program.rpartition('"""')[2]
+
+
 def test_a_compiler_that_does_not_start_is_no_fault_of_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    with pytest.raises(ConnectorError, match="PROTOC_FAILED.*FileNotFoundError"):
+    with pytest.raises(ConnectorError, match=r"PROTOC_FAILED.*FileNotFoundError"):
         compiled(tmp_path, ORDER)
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho ImportError: no compiler >&2; exit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with pytest.raises(ConnectorError, match="PROTOC_FAILED.*ImportError: no compiler"):
+    with pytest.raises(ConnectorError, match=r"PROTOC_FAILED.*ImportError: no compiler"):
         compiled(tmp_path, ORDER)
     program.write_text("#!/bin/sh\nexec sleep 600\n")
-    with pytest.raises(ConnectorError, match="PROTOC_FAILED.*no end in time"):
+    with pytest.raises(ConnectorError, match=r"PROTOC_FAILED.*no end in time"):
         run_protoc([], seconds=0.1)
