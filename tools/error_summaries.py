@@ -92,6 +92,7 @@ SUMMARIES: Final = {
     "OBSERVE_URL": "No metrics come from this URL.",
     "OFFSET_MALFORMED": "The checkpoint has an offset that is not one of this source.",
     "OPTION_CONFLICT": "Two options contradict each other.",
+    "KAFKA_UNPROTECTED": "Settings let others read the authentication, or pass for the brokers.",
     "OPTION_FILE_UNREADABLE": "The file of options cannot be read as a JSON object.",
     "OPTION_ILLEGAL": "An option has a value that is not valid.",
     "OPTION_MISSING": "A required option is missing.",
