@@ -257,7 +257,7 @@ def test_a_query_of_many_framed_columns_asks_the_registry_once_for_each_and_keep
 
 
 def test_another_log_in_is_another_client_of_the_registry() -> None:
-    plain = {"address": "http://registry:8081", "subject": "a"}
+    plain = {"address": "https://registry:8081", "subject": "a"}
     alice, bob = ({**plain, "basic.auth.user.info": f"{name}:secret"} for name in ("alice", "bob"))
     clients = [registry_of(parse_registry_options(raw)) for raw in (plain, alice, bob)]
     assert len({id(client) for client in clients}) == 3
