@@ -25,7 +25,7 @@ from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 from _program import Program
 from _ready_rows import READY
 
-from connectors.core.worker import NO_FAST_PATH
+from connectors.core.processes.worker import NO_FAST_PATH
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.consumer_pool import CONSUMERS

@@ -19,17 +19,19 @@ from connectors.core.errors import ConnectorError
 from connectors.core.extras import OLDEST_SPARK, not_installed
 from connectors.core.formats import CONNECTORS
 from connectors.core.options.declaration import secret_options
+from connectors.core.processes.interpreter import probe_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["prepare_session", "secrets_pattern"]
+__all__ = ["prepare_session", "python_fault", "secrets_pattern"]
 
 _log = logging.getLogger("connectors")
 _REDACTED: Final = "spark.sql.redaction.options.regex"
+# The present folder comes last: a module there is found, as by Spark's workers, but nothing of it runs.
 _PROBE: Final = (
-    "import sys; from importlib.util import find_spec; print(sys.version_info[0], sys.version_info[1], "
-    "*[name for name in ('connectors', 'pyarrow') if find_spec(name) is None])"
+    "import sys; from importlib.util import find_spec; sys.path.append(''); "
+    "print(*sys.version_info[:2], *[name for name in ('connectors', 'pyarrow') if find_spec(name) is None])"
 )
 _PROBE_SECONDS: Final = 60
 _prepared: Final[WeakSet[SparkSession]] = WeakSet()
@@ -108,7 +110,7 @@ def _check_python(spark: SparkSession) -> None:
         _log.info(
             "PYSPARK_PYTHON is not set: tasks run on %s, as this program does, instead of %s.", sys.executable, name
         )
-    elif fault := _fault(path, is_local=is_local):
+    elif fault := python_fault(path, is_local=is_local):
         _log.warning(
             "[SPARK_WORKER_PYTHON] Tasks run on %s, which %s; this program runs on %s (Python %d.%d). Add these two "
             'lines before the session is created:\n    import os, sys\n    os.environ["PYSPARK_PYTHON"] = %s',
@@ -127,12 +129,12 @@ def _is_this_python(path: str) -> bool:
 
 
 @cache
-def _fault(path: str | None, *, is_local: bool) -> str:
+def python_fault(path: str | None, *, is_local: bool) -> str:
     """Return why a Python cannot run tasks of this pack; empty where it can, or where only executors have it."""
     if path is None:
         return "is not there" if is_local else ""
     try:
-        command = [path, "-c", _PROBE]
+        command = probe_command(path, _PROBE)
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True)
         major, minor, *missing = done.stdout.split()
     except (OSError, subprocess.SubprocessError, ValueError) as error:

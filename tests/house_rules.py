@@ -317,6 +317,63 @@ def no_mocks(tree: Path) -> list[str]:
     return bad
 
 
+INTERPRETER_HELPER = "connectors/core/processes/interpreter.py"
+_STARTS_WITHOUT_ARGUMENTS = re.compile(
+    r"(?:os\.(?:system|popen|fork|forkpty|exec[lv]\w*|spawn\w+|posix_spawnp?)|pty\.(?:fork|spawn)|runpy\.run_path"
+    r"|(?:multiprocessing|context)\.(?:Process|Pool|get_context|Manager)|ProcessPoolExecutor"
+    r"|asyncio\.create_subprocess_\w+)"
+)
+# The launcher becomes the program that its caller names.
+EXCEPTED_STARTS = {("connectors/testing/servers/process.py", "os.execv")}
+
+
+def _is_interpreter(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="executable") | ast.Name(id="executable"):
+            return True
+        case ast.Constant(value=str(text)):
+            return re.fullmatch(r"(?:.*/)?python[\d.]*", text) is not None
+    return False
+
+
+def _has_python_flag(command: list[ast.expr]) -> bool:
+    """Whether a command has -m or -c as Python takes them: only other flags are before it (not as `go version -m`)."""
+    for word in command[1:]:
+        value = getattr(word, "value", None)
+        if value in {"-m", "-c"}:
+            return True
+        if isinstance(value, str) and not value.startswith("-"):
+            return False
+    return False
+
+
+def _starts_python(node: ast.AST, file: str) -> bool:
+    match node:
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return any(map(_is_interpreter, elements)) or _has_python_flag(elements)
+        case ast.Call(keywords=keywords) if any(
+            word.arg == "shell" and getattr(word.value, "value", True) for word in keywords
+        ):
+            return True
+        case ast.Call(func=function):
+            name = ast.unparse(function)
+            if _STARTS_WITHOUT_ARGUMENTS.fullmatch(name):
+                return (file, name) not in EXCEPTED_STARTS
+            return name.startswith("subprocess.") and any(map(_is_interpreter, node.args))
+    return False
+
+
+def python_by_helper(tree: Path) -> list[str]:
+    """Only the helper builds a command that starts Python; no shell and no fork, which would pass it by."""
+    bad = []
+    for path in sources(tree, "connectors"):
+        file = str(path.relative_to(tree))
+        if file != INTERPRETER_HELPER:
+            starts = [node for node in ast.walk(parse(path)) if _starts_python(node, file)]
+            bad += [f"{file}:{node.lineno}: starts Python without {INTERPRETER_HELPER}" for node in starts]
+    return bad
+
+
 def text_files(tree: Path) -> Iterator[tuple[Path, str]]:
     """Yield the text files that are, or would be, under version control, with their text."""
     if (tree / ".git").exists():
@@ -384,6 +441,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     command_line_only_in_cli,
     nothing_swallowed,
     no_mocks,
+    python_by_helper,
     plain_words,
     no_machine_paths,
     no_registry_hosts,

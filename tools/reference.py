@@ -163,7 +163,7 @@ _REGISTRY_GROUPS = (
         "Authentication",
         "from, to",
         "confluent.schema.registry.basic.auth.user.info confluent.schema.registry.bearer.auth.token "
-        "confluent.schema.registry.basic.auth.credentials.source",
+        "confluent.schema.registry.basic.auth.credentials.source allow.insecure",
     ),
     Group(
         "TLS",

@@ -42,8 +42,9 @@ def doctor(
 ) -> None:
     """Find what keeps a stream from running: Python, Java, Spark, network, authentication, resource, spool.
 
-    Changes nothing and takes no message. Ends with 0 if nothing failed (there may be warnings), with 1 if something
-    did, with 2 if the command line is wrong.
+    Changes nothing and takes no message. As Spark's workers do, it imports packages from the present folder first:
+    start it only where you would start the query. Ends with 0 if nothing failed (there may be warnings), with 1 if
+    something did, with 2 if the command line is wrong.
     """
     screen = console()
     findings: list[Finding] = []

@@ -6,7 +6,6 @@ import contextlib
 import json as json_text
 import logging
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
@@ -15,28 +14,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, printable
 from connectors.core.extras import packages_missing
 
 __all__ = ["console", "fail", "log_to_stderr", "named_errors", "needed_width", "printable"]
 
 _NOT_CARRIED_OUT = 2
 _WIDEST = 10_000
-_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def printable(text: str) -> str:
-    """Return a text without what controls a terminal, or reverses what it shows; line feeds and tabs stay.
-
-    Names, errors and records come from files and services: an escape sequence in them could hide or forge lines.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        each
-        for each in text
-        if each in "\n\t" or (unicodedata.category(each) not in {"Cc", "Cs"} and each not in _BIDIRECTIONAL)
-    )
 
 
 class _PrintableConsole(Console):

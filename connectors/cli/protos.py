@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +11,11 @@ from rich.text import Text
 
 from connectors.cli.errors import console, named_errors
 from connectors.core.errors import ConnectorError
+from connectors.core.processes.protoc import place_of, run_protoc
 
 __all__ = ["build_descriptor_set", "protos_commands"]
 
 protos_commands = typer.Typer(no_args_is_help=True, help="Descriptor sets for from_protobuf and to_protobuf.")
-
-_PLACE = re.compile(r"^(.+?\.proto:\d+(?::\d+)?): (.*)", re.MULTILINE)
 
 
 @protos_commands.callback()
@@ -51,32 +48,44 @@ def build_descriptor_set(folder: Path, target: Path, includes: list[Path]) -> tu
     """Write a descriptor set; return how many files it was made of, and what protoc warned of.
 
     Raises:
-        ConnectorError: there is no .proto file, protoc refuses one, or the target cannot be written.
+        ConnectorError: there is no .proto file, one has a name that is none, protoc refuses one, or the target cannot
+            be written.
     """
-    import grpc_tools  # type: ignore[import-untyped]  # noqa: PLC0415 - needs the extra protos
+    import grpc_tools  # type: ignore[import-untyped]  # noqa: F401, PLC0415 - needs the extra protos
 
-    sources = sorted(str(path) for path in folder.rglob("*.proto") if path.is_file())
+    sources = sorted(path for path in folder.rglob("*.proto") if path.is_file())
     if not sources:
         raise ConnectorError(
             "PROTOS_NOT_FOUND", "There is no .proto file", str(folder), "Name the folder where imports begin."
         )
-    folders = (folder, *includes, Path(grpc_tools.__file__).parent / "_proto")
-    options = ["--include_imports", f"--descriptor_set_out={target}", *(f"-I{each}" for each in folders)]
-    # In a process of its own: protoc writes to the standard error of the process, not to Python's.
-    done = subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", *options, *sources], capture_output=True, text=True, check=False
-    )
-    said = done.stderr.strip()
-    if done.returncode:
-        first = _PLACE.search(said)
-        where, what = first.groups() if first else (str(target), said)
-        more = len(_PLACE.findall(said)) - 1
+    for source in sources:
+        _refuse_argument(str(source.relative_to(folder)), folder)
+    # Absolute: protoc takes a name that begins with - for an option, and one with @ for a file of options.
+    paths = [os.path.abspath(path) for path in (folder, *includes)]  # noqa: PTH100 - resolve() would follow links
+    named = [os.path.abspath(source) for source in sources]  # noqa: PTH100 - as above
+    options = ["--include_imports", f"--descriptor_set_out={target.absolute()}", *(f"-I{path}" for path in paths)]
+    accepted, printed = run_protoc([*options, *named])
+    for given, path in zip((folder, *includes), paths, strict=True):
+        printed = printed.replace(f"{path}{os.sep}", "" if given == Path() else f"{given}{os.sep}")
+    if not accepted:
+        place, what, more = place_of(printed)
         raise ConnectorError(
             "PROTOS_REFUSED",
-            f"protoc says: {what}{f' (and {more} more)' if more > 0 else ''}",
-            where,
+            f"protoc says: {what}{f' (and {more} more)' if more else ''}",
+            place or str(target),
             "Correct the file; a folder where imports are is given by --include."
-            if first
+            if place
             else "Let --output name a file that can be written.",
         )
-    return len(sources), said
+    return len(sources), printed
+
+
+def _refuse_argument(name: str, folder: Path) -> None:
+    """Refuse the name of a file that could be taken for an argument, or that no text can hold."""
+    if name.startswith(("-", "@")) or not name.isprintable():
+        raise ConnectorError(
+            "PROTOS_NAME_REFUSED",
+            f"The name {name!a} begins with - or @, or holds what cannot be printed",
+            str(folder),
+            "Rename it, or see who put it there: protoc would take such a name for an argument.",
+        )

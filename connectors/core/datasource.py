@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from connectors.core.errors import ConnectorError, OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS
+from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
 from connectors.core.retry import end_with_parent
 from connectors.core.spark import (
     ADMISSION_CONTROL,
@@ -36,7 +37,6 @@ from connectors.core.spark import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,9 @@ code stands first in the message, and every error survives pickle.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import logging
+import unicodedata
+from typing import ClassVar, Final
 
 __all__ = [
     "AccessDeniedError",
@@ -14,6 +16,7 @@ __all__ = [
     "CredentialsError",
     "DataLossError",
     "OffsetError",
+    "OneLineFilter",
     "OptionError",
     "ServiceUnavailableError",
     "SourceGoneError",
@@ -24,14 +27,49 @@ __all__ = [
     "SpoolInUseError",
     "SpoolVersionError",
     "error_from_json",
+    "one_line",
+    "printable",
 ]
+
+_BIDIRECTIONAL: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def printable(text: str) -> str:
+    """Return a text without what controls a terminal, or reverses what it shows; line feeds and tabs stay.
+
+    Names, errors and records come from files and services: an escape sequence in them could hide or forge lines.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        each
+        for each in text
+        if each in "\n\t" or (unicodedata.category(each) not in {"Cc", "Cs"} and each not in _BIDIRECTIONAL)
+    )
+
+
+def one_line(text: str) -> str:
+    """Return a text from outside as `printable` does, on one line: a line break could forge a line of a log."""
+    if text.isascii() and text.isprintable():
+        return text
+    return printable(" ".join(line.strip() for line in text.splitlines()))
+
+
+class OneLineFilter(logging.Filter):
+    """Passes the records of a logger on, each as one line: for a logger that writes what a service has said."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Clean a record."""
+        record.msg, record.args = one_line(record.getMessage()), None
+        return True
 
 
 class ConnectorError(Exception):
     """The base of all errors of this pack.
 
     Its text is ``[CODE] what (where). action``: a stable code that is documented and never reused, one sentence that
-    says what is wrong, an option, subscription or file, and an instruction; the last two may be empty.
+    says what is wrong, an option, subscription or file, and an instruction; the last two may be empty. What services
+    and files put into it cannot control a terminal or forge a line of a log: see `one_line`.
     """
 
     transient: ClassVar[bool] = False
@@ -39,12 +77,12 @@ class ConnectorError(Exception):
 
     def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
         self.code = code
-        self.what = what
-        self.where = where
-        self.action = action
-        place = f" ({where})" if where else ""
-        advice = f" {action}" if action else ""
-        super().__init__(f"[{code}] {what}{place}.{advice}")
+        self.what = one_line(what)
+        self.where = one_line(where)
+        self.action = printable(action)
+        place = f" ({self.where})" if where else ""
+        advice = f" {self.action}" if action else ""
+        super().__init__(f"[{code}] {self.what}{place}.{advice}")
 
     def __reduce__(self) -> tuple[type[ConnectorError], tuple[str, str, str, str]]:
         return type(self), (self.code, self.what, self.where, self.action)

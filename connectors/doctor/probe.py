@@ -1,7 +1,9 @@
 """What a Python sees that Spark would start for its workers; prints one line of JSON.
 
-`connectors.doctor.environment` runs this text by ``python -c``, in the folder of the user and with whatever Python that
-is: so it imports nothing of this pack by itself, and keeps to what older Pythons understand.
+`connectors.doctor.spark_workers` runs this text in the folder of the user and with whatever Python that is: so it
+imports nothing of this pack by itself, and keeps to what older Pythons understand. What it needs itself does not come
+from that folder. Then it imitates Spark's workers on purpose, which have that folder first on their path: the packages
+are imported as those would, and a module there that has the name of one runs.
 """
 
 import importlib
@@ -48,6 +50,8 @@ def shadows() -> object:
 
 
 if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):  # PYTHONSAFEPATH holds for the workers too
+        sys.path.insert(0, "")  # as Spark's workers have it
     packages = {name: version_of(name) for name in ("pyspark", "pyarrow", "pandas", "connectors")}
     seen = {
         "version": list(sys.version_info[:3]),

@@ -14,6 +14,7 @@ from typing import Any, Final
 import connectors
 from connectors.core.diagnostics import Finding, Steps
 from connectors.core.extras import install_command
+from connectors.core.processes.interpreter import probe_command
 
 __all__ = ["check_workers", "dotted", "numbers", "run_command"]
 
@@ -91,7 +92,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
     """Return what that Python sees in the working folder, or one line that says why it does not run."""
-    done = run_command([python, "-c", _PROBE.read_text(encoding="utf-8")], environ)
+    done = run_command(probe_command(python, _PROBE.read_text(encoding="utf-8")), environ)
     try:
         seen = json.loads(done.stdout.strip().rpartition("\n")[2])
     except ValueError:

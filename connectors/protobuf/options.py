@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, choice
+from connectors.core.options.transport import refuse_plaintext
 from connectors.protobuf.errors import analysis_error
 
 __all__ = [
@@ -260,6 +261,13 @@ class RegistryOptions:
         aliases=("ssl.key.password",),
         instead_of=("confluent.schema.registry.ssl.keystore.password",),
     )
+    allow_insecure: bool = option(
+        "allow.insecure",
+        BOOLEAN,
+        "Send the authentication over plain http to another machine, where anyone on the way can read it.",
+        default="false",
+        aliases=("allowInsecure",),
+    )
     timeout: float = option(
         "request.timeout",
         DURATION,
@@ -283,6 +291,14 @@ def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
     options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
     if options.user_info is not None and options.token is not None:
         raise conflict(_REGISTRY, _USER_INFO, _BEARER, "a request has one authentication", "Give one of them.")
+    if options.user_info is not None or options.token is not None:
+        refuse_plaintext(
+            options.address,
+            f"With {_USER_INFO if options.user_info else _BEARER} the option {_URL}",
+            _REGISTRY,
+            "Give an https:// address, or allow it with the option allow.insecure=true.",
+            allowed=options.allow_insecure,
+        )
     tls = (
         (CA_OPTION, options.ca_file),
         (CERTIFICATE_OPTION, options.certificate_file),

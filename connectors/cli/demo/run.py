@@ -22,6 +22,7 @@ import pyarrow.ipc
 from connectors.cli.demo.job import LOG_NAME, sink_files
 from connectors.core.diagnostics import connect, look_up
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.spool.admin.survey import stats
 from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub.client import PubSubTestClient, answered
@@ -162,11 +163,11 @@ class _Query:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, failpoints: str = "") -> None:
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        environment = {**python_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         environment["CONNECTORS_FAILPOINTS"] = failpoints
         with (self._folder / "query.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "connectors.cli.demo.job"],
+                python_command("-m", "connectors.cli.demo.job"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

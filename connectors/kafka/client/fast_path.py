@@ -23,7 +23,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.worker import NO_FAST_PATH, fast_path_is_off
+from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
+from connectors.core.processes.worker import NO_FAST_PATH, fast_path_is_off
 from connectors.kafka.client.librdkafka import client_extension, library
 
 __all__ = ["native_reason", "run_check", "verdict_file"]
@@ -49,7 +50,7 @@ def native_reason() -> str:
         return f"{type(error).__name__}: {error}"
     if verdict is not None and verdict.exists():
         return ""
-    reason = run_check([sys.executable, "-c", _PROGRAM])
+    reason = run_check(python_command("-c", _PROGRAM))
     if reason:
         _log.warning("[KAFKA_FAST_PATH_OFF] The check of the fast path failed, so the plain one is taken: %s.", reason)
     elif verdict is not None:
@@ -82,7 +83,7 @@ def verdict_file(versions: str) -> Path | None:
 
 def run_check(command: list[str], seconds: float = _CHECK_SECONDS) -> str:
     """Run a check in another process; return why it failed, empty if it passed."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = python_environment(without_present_folder(sys.path))
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

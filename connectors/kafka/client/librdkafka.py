@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import OneLineFilter, OptionError
 from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
@@ -59,6 +59,7 @@ class _Repeated(logging.Filter):
 LOGGER: Final = logging.getLogger(__name__)
 """Gets the lines that librdkafka otherwise writes to standard error."""
 LOGGER.addFilter(_Repeated())
+LOGGER.addFilter(OneLineFilter())  # after that one, which reads the arguments
 _LEVELS: Final = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 """By the level of syslog, as confluent-kafka translates it."""
 _TEXT_BYTES: Final = 512

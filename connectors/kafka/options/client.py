@@ -17,7 +17,8 @@ from typing import Final, Literal
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, declared_options, option
-from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, option_text
+from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, is_loopback, option_text
+from connectors.core.options.transport import refuse_plaintext
 from connectors.kafka import FORMAT
 from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
@@ -27,6 +28,9 @@ __all__ = ["TEXT", "ClientSettings", "KafkaClientOptions", "Refusal", "client_se
 __all__ += ["reader_settings", "split_client_options", "warn_once", "whole_number"]
 
 _log = logging.getLogger(__name__)
+_TOKEN_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a name
+_UNPROTECTED: Final = "[KAFKA_UNPROTECTED] With %s %s."
+_READABLE: Final = {"PLAIN", "OAUTHBEARER"}  # these send the secret itself
 
 Role = Literal["consumer", "producer"]
 Refusal = tuple[str, str]
@@ -218,6 +222,7 @@ def client_settings(
     jvm.apply_login_handler(plain)
     jvm.check_token_endpoint(plain)
     _check_tokens(plain, options.token_provider)
+    _check_transport(plain)
     settings = ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
     for name, text in settings.revealed().items():
         refuse_nul(f"kafka.{name}", text)  # an escape in sasl.jaas.config or a file may hold one
@@ -342,6 +347,25 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
             "Nothing gives tokens for the mechanism OAUTHBEARER",
             "Give tokenProvider=module:Class, or kafka.sasl.oauthbearer.method=oidc with a token endpoint.",
         )
+
+
+def _check_transport(plain: Mapping[str, str]) -> None:
+    """Refuse what sends a secret over plain http, and warn of what lets others read or take the place of the broker."""
+    endpoint = plain.get(_TOKEN_ENDPOINT, "")
+    refuse_plaintext(endpoint, f"The option kafka.{_TOKEN_ENDPOINT}", FORMAT, "Give an https:// URL.")
+    protocol = plain.get("security.protocol", "PLAINTEXT").strip().upper()
+    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", "")).strip().upper()
+    hosts = [server.strip().rpartition(":")[0].strip("[]") for server in plain["bootstrap.servers"].split(",")]
+    if protocol == "SASL_PLAINTEXT" and mechanism in _READABLE and not all(map(is_loopback, hosts)):
+        what = f"the mechanism {mechanism} sends what anyone on the way to the brokers can read and use"
+        warn_once(_UNPROTECTED, "kafka.security.protocol=SASL_PLAINTEXT", what)
+    if protocol.endswith("SSL"):
+        if not is_true(plain.get("enable.ssl.certificate.verification") or "true"):
+            what = "no certificate is verified, so another server can pass for the brokers"
+            warn_once(_UNPROTECTED, "kafka.enable.ssl.certificate.verification=false", what)
+        elif plain.get("ssl.endpoint.identification.algorithm") == "none":
+            what = "a certificate for any name will do, so another server can pass for the brokers"
+            warn_once(_UNPROTECTED, "kafka.ssl.endpoint.identification.algorithm=none", what)
 
 
 def _stores(used: Mapping[str, str]) -> dict[str, str]:

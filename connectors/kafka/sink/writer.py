@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
-from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError, one_line
 from connectors.core.pool import Pool
 from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_error, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer, why_late
@@ -246,7 +246,7 @@ class TransactionalSink:
             try:
                 self.sink.producer.abort_transaction(CALL_SECONDS)
             except client_exception() as error:
-                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
+                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", one_line(error.args[0].str()), self._id)
 
 
 _sinks: Final[Pool[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Pool(lambda sink: sink.discard())

@@ -100,7 +100,7 @@ def parse_event(payload: bytes, where: str) -> Event:
     try:
         parsed = _EVENT_DECODER.decode(payload)
         continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise malformed(f"An event of SubscribeToShard ({len(payload)} bytes)", error, where) from None
     ended = bool(parsed.ChildShards) or continuation is None
     return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
@@ -113,7 +113,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
     """
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter for arrays in arrays
         raise malformed(f"The response of {operation} ({len(body)} bytes)", error, where) from None
 
 

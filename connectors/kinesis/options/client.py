@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
+from connectors.core.options import transport
 from connectors.core.options.declaration import conflict, option
-from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, is_loopback
+from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret
 from connectors.kinesis import FORMAT
 
 __all__ = [
@@ -203,14 +204,11 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
 
 def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
     """Raise an `OptionError` for plain http to another machine; ``source``, which asks for it, begins the sentence."""
-    parts = urlsplit(url)
-    if parts.scheme == "http" and not allowed and not is_loopback(parts.hostname or ""):
-        what = f"{source} asks for plain http to {parts.hostname}, which is not this machine"
-        action = (
-            "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
-            "allow it with the option allowInsecure=true."
-        )
-        raise OptionError("OPTION_CONFLICT", what, FORMAT, action)
+    action = (
+        "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
+        "allow it with the option allowInsecure=true."
+    )
+    transport.refuse_plaintext(url, source, FORMAT, action, allowed=allowed)
 
 
 def _region(options: KinesisClientOptions, environ: Mapping[str, str], of_arn: str | None) -> str | None:

@@ -23,8 +23,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.extras import extra_imports, install_advice
+from connectors.core.extras import extra_imports, install_advice, not_installed
 from connectors.core.pool import Cache
+from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 from connectors.core.retry import RetryPolicy, retry
 from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.errors import schema_unusable
@@ -35,6 +36,10 @@ __all__ = ["RegisteredSchema", "Registry"]
 
 _MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
+_MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports
+_TOO_LARGE: Final = f"with what it imports it is larger than {_MOST_BYTES >> 20} MB"
+_MOST_COMPILE_SECONDS: Final = 120
+_MOST_SHOWN: Final = 500
 _MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 _LARGEST_ID: Final = 2**32 - 1
 _UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
@@ -172,6 +177,7 @@ class Registry:
         """Return a schema with its references, under the names by which they are imported."""
         files: dict[str, FileDescriptorProto] = {}
         texts: dict[str, str] = {}
+        total = 0
 
         def gather(name: str, response: Mapping[str, Any], what: str, level: int) -> None:
             kind = _text(response, "schemaType", what, "AVRO")
@@ -180,6 +186,10 @@ class Registry:
             if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
                 raise schema_unusable(what, "its references go round in a circle, or are too many")
             schema = _text(response, "schema", what)
+            nonlocal total
+            total += len(schema)
+            if total > _MOST_BYTES:
+                raise schema_unusable(what, _TOO_LARGE)
             try:
                 files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
                 files[name].name = name
@@ -264,15 +274,14 @@ def _text(response: object, key: str, what: str, default: str | None = None) -> 
 
 
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
-    try:
-        from grpc_tools import protoc  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
-    except ImportError:
+    """Return the descriptor set of texts, compiled by another process: a text can overflow the stack of protoc."""
+    if not_installed(["grpc_tools"]):
         raise ConnectorError(
             "PACKAGES_MISSING",
             f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed",
             "schemaRegistry",
             install_advice("protos"),
-        ) from None
+        )
     with TemporaryDirectory() as folder, TemporaryDirectory() as output:
         root = Path(folder).resolve()
         for name, text in texts.items():
@@ -284,13 +293,22 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             except (OSError, ValueError):
                 why = f"it has or imports {name!r:.100}, which is no name of a file"
                 raise schema_unusable(what, why) from None
-        well_known = Path(protoc.__file__).parent / "_proto"
         target, known = Path(output) / "set.desc", Path(output) / "known.desc"
         others = [
             file for file in FileDescriptorSet.FromString(built_in_set()).file if file.name not in {*files, *texts}
         ]
         known.write_bytes(FileDescriptorSet(file=[*files.values(), *others]).SerializeToString())
-        command = ["protoc", f"-I{root}", f"-I{well_known}", f"--descriptor_set_in={known}"]
-        if protoc.main([*command, "--include_imports", f"--descriptor_set_out={target}", main]):
-            raise schema_unusable(what, "protoc does not accept its text")
+        command = [f"-I{root}", f"--descriptor_set_in={known}", "--include_imports"]
+        # By a path where it has one: protoc takes a name that begins with - or @ as something else.
+        own = str(root / main) if main in texts else main
+        if own.startswith(("-", "@")):
+            raise schema_unusable(what, f"its subject {main!r:.100} gives no name of a file")
+        command += [f"--descriptor_set_out={target}", own]
+        accepted, printed = run_protoc(command, FOREIGN_LIMITS, _MOST_COMPILE_SECONDS)
+        if not accepted:
+            place, why, _ = place_of(printed.replace(f"{root}/", ""))
+            why = f"{place}: {why}" if place else why
+            raise schema_unusable(what, f"protoc does not accept its text: {why[:_MOST_SHOWN].rstrip('.')}")
+        if target.stat().st_size > _MOST_BYTES:
+            raise schema_unusable(what, _TOO_LARGE)
         return target.read_bytes()

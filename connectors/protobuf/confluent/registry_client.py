@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.options.kinds import is_loopback
 from connectors.protobuf.errors import schema_unusable
 from connectors.protobuf.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
 
@@ -88,7 +89,9 @@ class RegistryClient:
 
     async def _follow(self, path: str, what: str) -> tuple[int, bytes]:
         url = home = httpx2.URL(self._address + path)
-        proxy = None if proxy_bypass(home.host) else getproxies().get(home.scheme)
+        # Plain http to this machine may hold the authentication, which a proxy on another one must not see.
+        own = home.scheme == "http" and is_loopback(home.host) and "Authorization" in self._headers
+        proxy = None if own or proxy_bypass(home.host) else getproxies().get(home.scheme)
         client = httpx2.AsyncClient(
             verify=self._context, headers=self._headers, timeout=None, trust_env=False, proxy=proxy
         )

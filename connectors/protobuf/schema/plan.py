@@ -26,6 +26,7 @@ __all__ = [
     "DUMMY_FIELD",
     "INT32S",
     "INT64S",
+    "MAX_LEVELS",
     "UINT64",
     "UNSIGNED_BITS",
     "FieldPlan",
@@ -63,6 +64,7 @@ class Shape(StrEnum):
 
 DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"  # the column that stands for a message without fields
 MAX_COLUMNS: Final = 50_000
+MAX_LEVELS: Final = 100  # of messages in messages: no parser of protobuf reads more
 """Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 
 F: Final = FieldDescriptor
@@ -279,6 +281,13 @@ class _Compiler:
         self, message: MessageType, depths: dict[str, int], path: str
     ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
         """Return the columns of a message, and what it drops; `depths` counts the messages from the root down to it."""
+        if sum(depths.values()) > MAX_LEVELS:
+            raise ProtobufAnalysisError(
+                "PROTOBUF_TOO_DEEP",
+                f"The message {next(iter(depths))} has messages in messages, more than {MAX_LEVELS} levels of them",
+                "from_protobuf",
+                "Declare those further down as bytes: no parser of protobuf reads as many levels.",
+            )
         declared = self._schema.fields(message, extensions=self._options.extensions)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:

@@ -19,7 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, one_line
 from connectors.core.failpoints import failpoint
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.errors import AckFailures
@@ -210,7 +210,10 @@ class Deadlines:
             try:
                 parts.append(self._decoder.decode([item.response for item in items]).ack_ids)
             except ConnectorError as error:
-                _log.warning("unreadable responses; their messages are redelivered when the deadline passes: %s", error)
+                _log.warning(
+                    "unreadable responses; their messages are redelivered when the deadline passes: %s",
+                    one_line(str(error)),
+                )
         return pa.concat_arrays([part.cast(pa.string()) for part in parts])
 
     def _send_all(self, requests: Iterator[bytes], at_a_time: int, tries: int = 1) -> list[ConnectorError | None]:
@@ -322,4 +325,7 @@ class AckSender:
             if self._closing.wait(delay):
                 time.sleep(min(delay, _CLOSING_PAUSE_SECONDS))
         self._count("ack_requests_failed")
-        _log.warning("an ack failed; its messages are redelivered, and dropped as duplicates: %s", reason or "refused")
+        _log.warning(
+            "an ack failed; its messages are redelivered, and dropped as duplicates: %s",
+            one_line(str(reason or "refused")),
+        )

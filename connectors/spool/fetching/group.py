@@ -14,17 +14,15 @@ import logging
 import os
 import selectors
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Final
 
-import connectors
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
 from connectors.core.failpoints import ROLE_VARIABLE
+from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.fetching.target import FetchPlan, share_of
 from connectors.spool.store import open_store
@@ -185,8 +183,7 @@ class FetcherChild:
         read_end, self._control = os.pipe()
         try:
             self.process = subprocess.Popen(
-                # -P: a module of the same name in the working directory must not come before ours.
-                [sys.executable, "-P", "-m", "connectors.spool.fetching.process"],
+                python_command("-m", "connectors.spool.fetching.process"),
                 stdin=read_end,
                 stdout=subprocess.PIPE,
                 bufsize=0,
@@ -512,11 +509,4 @@ def _clear_temporary(plan: FetchPlan, fetcher: str) -> None:
 
 def _environment() -> dict[str, str]:
     """Return the environment of a child: this one's, and the path that this pack was imported from."""
-    package = str(Path(connectors.__file__).parent.parent)
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {
-        **_MALLOC,
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, package])),
-        ROLE_VARIABLE: "fetcher",
-    }
+    return {**_MALLOC, **python_environment(), ROLE_VARIABLE: "fetcher"}

@@ -20,11 +20,11 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.core.retry import ParentWatch
 
 __all__ = [
@@ -136,9 +136,14 @@ def start_bound_process(
     asks for that itself, between its start as this module and its becoming the program, so that no code of ours runs
     after a fork of a process that may have threads.
     """
-    launcher = [sys.executable, "-m", "connectors.testing.servers.process", str(os.getpid()), *command]
+    launcher = python_command("-m", "connectors.testing.servers.process", str(os.getpid()), *command)
     return subprocess.Popen(
-        launcher, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=_environment(), start_new_session=True
+        launcher,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=python_environment(),
+        start_new_session=True,
     )
 
 
@@ -169,11 +174,11 @@ class ServerProcess:
         """``HOST:PORT`` that it listens on."""
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            python_command("-m", module, *arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(),
+            env=python_environment(),
             start_new_session=True,
         )
         self.pid = self._process.pid
@@ -240,13 +245,6 @@ class ServerProcess:
         return ServiceUnavailableError(
             "TESTING_SERVER_NOT_STARTED", f"{module} {what}", action=f"It wrote: {wrote}" if wrote else ""
         )
-
-
-def _environment() -> dict[str, str]:
-    """The environment of the child: ours, with this package on its path also where it is not installed."""
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any
 from pyspark.serializers import SpecialLengths, UTF8Deserializer, read_int, write_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
+from connectors.core.processes.interpreter import python_command
 from connectors.testing.spark_protocol.errors import (
     ProtocolError,
     ReaderDiedError,
@@ -86,7 +87,7 @@ class ReaderProcess:
             self._listener.bind(address)
             self._listener.listen(1)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", runner.__name__],
+                python_command("-m", runner.__name__),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

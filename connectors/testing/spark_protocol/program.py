@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from connectors.core.processes.interpreter import python_command
 from connectors.testing.servers.process import on_parent_death
 from connectors.testing.spark_protocol.errors import NoBatchError, ProtocolError
 from connectors.testing.spark_protocol.query import StreamingQuery
@@ -86,7 +87,7 @@ class DriverProcess:
         self.log: deque[str] = deque(maxlen=1000)
         """The last lines of its standard error, the readers' and workers' included."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "connectors.testing.spark_protocol", str(path)],
+            python_command("-m", "connectors.testing.spark_protocol", str(path)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -28,6 +28,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.sql.worker import create_data_source as creator
 from pyspark.sql.worker import plan_data_source_read as planner
 
+from connectors.core.processes.interpreter import python_command
 from connectors.testing.spark_protocol.errors import TaskFailedError
 from connectors.testing.spark_protocol.system import child_environment
 
@@ -217,7 +218,7 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             descriptor = theirs.fileno()
-            command = [sys.executable, "-m", __name__, str(descriptor)]
+            command = python_command("-m", __name__, str(descriptor))
             self._process = subprocess.Popen(
                 command,
                 env=environment,

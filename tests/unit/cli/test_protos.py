@@ -43,6 +43,9 @@ def test_the_how_to_builds_a_set_with_its_imports(tmp_path: Path, monkeypatch: p
     kind = "struct<id:bigint,item:struct<name:string>,created:timestamp>"
     assert columns(tmp_path / "shop.desc", "shop.Order") == kind
     run("shop")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/x.proto").write_text("nonsense")
+    assert "(bad/x.proto:1:1)" in run("bad", code=2).stderr
     assert (tmp_path / "shop.desc").exists()
     (tmp_path / "shop/items.proto").rename(tmp_path / "items.proto")
     assert "was not found" in run("shop", code=2).stderr
@@ -73,3 +76,39 @@ def test_without_its_extra_the_command_says_which_one_it_needs(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr == f"[PACKAGES_MISSING] not installed: grpc_tools (this command). {install_advice('protos')}\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["@args/x.proto", "--foo.proto", "-x.proto", "@x.proto", "a\x1b[2J.proto", "a\udcff.proto"]
+)
+def test_a_name_that_protoc_takes_for_an_argument_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('syntax = "proto3"; message X {}')
+    refused = run(".", "--output", "x.desc", code=2).stderr
+    assert refused.startswith("[PROTOS_NAME_REFUSED]")
+    assert ascii(name) in refused
+    assert not (tmp_path / "x.desc").exists()
+
+
+def test_a_file_of_arguments_runs_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, plugin, folder = tmp_path / "ran", tmp_path / "plugin", tmp_path / "protos"
+    plugin.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    plugin.chmod(0o755)
+    (folder / "@..").mkdir(parents=True)
+    for path in (folder / "@.." / "x.proto", folder / "y.proto"):
+        path.write_text('syntax = "proto3";')
+    (tmp_path / "x.proto").write_text(f"--plugin=protoc-gen-x={plugin}\n--x_out=.\n")
+    monkeypatch.chdir(folder)
+    run(".", "--output", "x.desc", code=2)
+    assert not ran.exists()
+
+
+def test_names_with_a_dash_or_an_at_further_down_are_compiled_and_so_is_a_folder_of_such_a_name(tmp_path: Path) -> None:
+    for name in ("a/@scope/x.proto", "a/-y.proto"):
+        (tmp_path / "-@" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "-@" / name).write_text('syntax = "proto3";')
+    assert "2 files" in run(tmp_path / "-@", "--output", tmp_path / "x.desc").stdout

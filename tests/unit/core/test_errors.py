@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from connectors.core.errors import OneLineFilter, ServiceUnavailableError, error_from_json, one_line
 from connectors.kinesis.client.errors import service_error
 from connectors.protobuf.errors import CONDITIONS
 from tools.error_codes import ErrorCode, error_codes
@@ -146,3 +149,24 @@ def test_the_last_text_before_an_error_is_the_one_shown(tmp_path: Path) -> None:
 def test_a_code_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"connectors\.kafka\.planted:3: the code"):
         planted(tmp_path, "\ndef check(table):\n    raise SpoolError(table['x'], 'It is so')\n")
+
+
+FORGED = "no\x1b[2J\x1b]0;title\x07 row\r\n26/11/26 INFO forged\u2028line \u202e\x85\ud800end"
+CLEAN = "no[2J]0;title row 26/11/26 INFO forged line end"
+
+
+def test_what_services_say_cannot_control_a_terminal_or_forge_a_line_of_a_log() -> None:
+    assert one_line(FORGED).replace("  ", " ") == CLEAN
+    error = ServiceUnavailableError("CODE", FORGED, FORGED, "Try\n\tagain\x1b[1m.")
+    for text in (str(error), str(pickle.loads(pickle.dumps(error))), str(error_from_json(error.to_json()))):
+        first, *rest = text.splitlines()
+        assert first.startswith("[CODE] no[2J]0;title row 26/11/26 INFO forged")
+        assert rest == ["\tagain[1m."]
+        assert all(each.isprintable() or each in "\n\t" for each in text)
+
+
+def test_a_log_of_what_a_service_has_said_has_one_line_for_each_record() -> None:
+    record = logging.makeLogRecord({"msg": "%s: %s", "args": ("FAIL", FORGED)})
+    assert OneLineFilter().filter(record)
+    assert record.getMessage().replace("  ", " ") == f"FAIL: {CLEAN}"
+    assert logging.makeLogRecord({"msg": one_line("100 %s"), "args": None}).getMessage() == "100 %s"

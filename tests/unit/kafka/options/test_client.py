@@ -570,3 +570,56 @@ def test_a_group_to_commit_to_is_named_as_ignored_in_a_batch_read(caplog: pytest
     assert ignored not in caplog.text
     parse_read_options(raw, {}, streaming=False)
     assert ignored in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (
+            {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"},
+            "certificate.verification=false",
+        ),
+        ({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": ""}, "identification.algorithm=none"),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "bootstrap.servers": "b:1,127.0.0.1:1"},
+            "SASL_PLAINTEXT",
+        ),
+    ],
+)
+def test_credentials_that_nothing_protects_are_warned_of(
+    given: dict[str, str], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        read({"sasl.username": "u", "sasl.password": "canary"} | given)
+    [warning] = [each for each in caplog.messages if "KAFKA_UNPROTECTED" in each]
+    assert named in warning
+    assert "canary" not in warning
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "bootstrap.servers": "[::1]:1,localhost:1"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "bootstrap.servers": "b:1"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "bootstrap.servers": "b:1"},
+        {"security.protocol": "PLAINTEXT", "enable.ssl.certificate.verification": "false"},
+    ],
+)
+def test_credentials_on_this_machine_or_protected_ones_are_not_warned_of(
+    given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        read({"sasl.username": "u", "sasl.password": "p"} | given)
+    assert "KAFKA_UNPROTECTED" not in caplog.text
+
+
+def test_a_token_endpoint_of_another_machine_is_not_reached_by_plain_http() -> None:
+    token = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
+    token |= {"sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.client.secret": "canary"}
+    with pytest.raises(OptionError, match=r"^\[OPTION_CONFLICT\].*plain http to idp") as caught:
+        read({**token, "sasl.oauthbearer.token.endpoint.url": "http://idp/token"})
+    assert "canary" not in str(caught.value)
+    for url in ("https://idp/token", "http://127.0.0.1:8/token"):
+        assert read({**token, "sasl.oauthbearer.token.endpoint.url": url}).get("sasl.mechanism")

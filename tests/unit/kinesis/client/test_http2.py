@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
 from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.http2 import Http2Client, Response
-from connectors.kinesis.client.responses import Event, parse_event
+from connectors.kinesis.client.responses import Event, parse_event, parse_page
 from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options
@@ -341,3 +341,10 @@ def client_options_at(url: str) -> KinesisClientOptions:
 
 def client_at(url: str) -> KinesisClient:
     return KinesisClient(client_options_at(url))
+
+
+def test_a_response_of_arrays_in_arrays_is_malformed_and_no_recursion() -> None:
+    deep = b'{"x":' + b"[" * 1_000_000
+    for parse in (parse_event, lambda body, where: parse_page(body, 0, where)):
+        with pytest.raises(ServiceUnavailableError, match="KINESIS_ANSWER_MALFORMED"):
+            parse(deep, "orders, shard-1")

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -257,7 +258,7 @@ def test_a_query_of_many_framed_columns_asks_the_registry_once_for_each_and_keep
 
 
 def test_another_log_in_is_another_client_of_the_registry() -> None:
-    plain = {"address": "http://registry:8081", "subject": "a"}
+    plain = {"address": "https://registry:8081", "subject": "a"}
     alice, bob = ({**plain, "basic.auth.user.info": f"{name}:secret"} for name in ("alice", "bob"))
     clients = [registry_of(parse_registry_options(raw)) for raw in (plain, alice, bob)]
     assert len({id(client) for client in clients}) == 3
@@ -486,3 +487,59 @@ def test_a_subject_with_the_name_of_its_import_does_not_import_itself(server: Sc
     of_order = {"text": TEXT} if texts else {"files": both, "main": "main.proto"}
     server.register("common", **of_order, references=(("common.proto", "money", 1),))
     assert messages_of(schema_by_id(registry_at(server), 2)) == ["Order"]
+
+
+DEEP_OPTION = (
+    'syntax = "proto3"; import "google/protobuf/descriptor.proto"; message Basic { int64 id = 1; Basic a = 2; }\n'
+    f"extend google.protobuf.FileOptions {{ Basic a = 50000; }} option (a) = {{{'a{' * 5000}{'}' * 5000}}};"
+)
+
+
+@pytest.mark.parametrize("subject", ["from_protobuf", "to_protobuf"])
+def test_a_text_that_overflows_the_stack_of_protoc_ends_no_driver(server: SchemaRegistryServer, subject: str) -> None:
+    server.register(subject, b"", "main.proto", text=DEEP_OPTION)
+    options = parse_registry_options({"address": server.address, "subject": subject})
+    call = _locate if subject == "from_protobuf" else _written
+    with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*protoc does not accept its text: it was ended by SIG"):
+        call(options, None, None, None, None)
+
+
+def test_a_text_that_overflows_the_stack_of_protoc_is_a_bad_row_and_the_next_message_is_read(
+    server: SchemaRegistryServer,
+) -> None:
+    hostile = server.register("hostile", b"", "main.proto", text=DEEP_OPTION)
+    good = server.register("good", b"", "main.proto", text=BASIC.replace("package shop;", ""))
+    call = Rig(Engine.PYTHON, compiled(BASIC.replace("package shop;", ""))).call(
+        "Basic", {"mode": "PERMISSIVE", "on.error": "column", "wire.format": "confluent"}
+    )
+    call = replace(call, registry=parse_registry_options({"address": server.address}))
+    rows = call(pa.array([frame_prefix(schema, (0,)) + b"\x08\x05" for schema in (hostile, good)])).to_pylist()
+    assert "SCHEMA_UNUSABLE" in rows[0]["error"]
+    assert "SIG" in rows[0]["error"]
+    assert rows[1] == {"value": {"id": 5}, "error": None}
+
+
+def test_the_reason_of_protoc_is_in_the_error_and_not_on_standard_error(
+    server: SchemaRegistryServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.register("typo", b"", "main.proto", text=BASIC.replace("int64", "int65"))
+    with pytest.raises(ConnectorError, match=r'typo.proto:1:50: "int65" is not defined \('):
+        Registry(parse_registry_options({"address": server.address})).latest("typo")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_schema_whose_references_are_too_large_together_is_refused(
+    server: SchemaRegistryServer, *, as_text: bool
+) -> None:
+    comment = f"// {'x' * (3 << 20)}\n"
+    names = [f"f{number}.proto" for number in range(6)]
+    for name in names:
+        padded = FileDescriptorProto(name=name, syntax="proto3")
+        padded.options.uninterpreted_option.add().string_value = b"x" * 2_900_000
+        files = b"" if as_text else FileDescriptorSet(file=[padded]).SerializeToString()
+        server.register(name, files, name, text=f'syntax = "proto3"; {comment}')
+    files = b"" if as_text else compiled(BASIC)
+    server.register("all", files, "main.proto", text=BASIC, references=tuple((name, name, 1) for name in names))
+    with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*larger than 16 MB"):
+        Registry(parse_registry_options({"address": server.address})).latest("all")

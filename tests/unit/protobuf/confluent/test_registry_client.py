@@ -433,3 +433,26 @@ def test_a_login_from_the_environment_with_a_line_end_is_sent_without_it(
     user = {"basic.auth.user.info": "me:p\xe4ss:word", "basic.auth.credentials.source": "USER_INFO"}
     assert registry(server.address, **user).latest("basic").schema_id == 1
     assert server.authorizations[-1] == "Basic bWU6cMOkc3M6d29yZA=="
+
+
+@pytest.mark.parametrize("login", [{"basic.auth.user.info": "me:canary"}, {"bearer.auth.token": "canary"}])
+def test_a_login_is_not_sent_by_plain_http_to_another_machine_unless_that_is_allowed(login: dict[str, str]) -> None:
+    for address in ("http://registry:8081", "HTTP://10.0.0.1:8081", "http://localhost.evil:8081"):
+        with pytest.raises(OptionError, match=r"^\[OPTION_CONFLICT\].*plain http to") as caught:
+            parse_registry_options({"address": address, **login})
+        assert "canary" not in str(caught.value)
+        assert parse_registry_options({"address": address}).address
+        assert parse_registry_options({"address": address, "allowInsecure": "true", **login}).allow_insecure
+    for address in ("http://127.0.0.1:8081", "http://[::1]:8081", "http://localhost:8081", "https://registry"):
+        assert parse_registry_options({"address": address, **login}).address
+
+
+def test_a_login_for_this_machine_does_not_go_through_a_proxy(
+    server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SchemaRegistryServer() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.address)
+        monkeypatch.delenv("no_proxy", raising=False)
+        options = {"address": server.address, "basic.auth.user.info": "me:canary"}
+        assert Registry(parse_registry_options(options)).latest("basic").schema_id == 1
+        assert proxy.requests == []

@@ -7,7 +7,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.schema.plan import compile_plan
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.plan import MAX_LEVELS, compile_plan
 from connectors.protobuf.worker import Engine
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -134,3 +136,14 @@ def test_a_required_message_that_is_dropped_must_be_there(rig: Rig) -> None:
     assert reasons == {1: "nothing", 2: "again.nothing"}
     inside = rig.raw("Deep", [bytes.fromhex(each) for each in ("0a041200 0805", "0a020805", "0a00", "")], options)
     assert sorted(inside.errors) == [1, 2]
+
+
+@pytest.mark.parametrize("levels", [100, 101, 400, 20_000])
+def test_messages_in_messages_are_bounded_before_any_codec_sees_them(levels: int) -> None:
+    text = 'syntax = "proto3";' + "".join(f"message M{n} {{ M{n + 1} f = 1; }}" for n in range(levels - 1))
+    schema = Schema(compiled(f"{text} message M{levels - 1} {{ int32 v = 1; }}"))
+    if levels == MAX_LEVELS:
+        assert compile_plan(schema.find("M0"), schema, ProtobufOptions()).complete
+        return
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_TOO_DEEP\] The message M0 has"):
+        compile_plan(schema.find("M0"), schema, ProtobufOptions())

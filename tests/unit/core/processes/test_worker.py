@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from connectors.core import worker
+from connectors.core.processes import worker
 from connectors.kafka.datasource import KafkaBatchReader, KafkaStreamReader
 from connectors.kinesis.datasource import KinesisBatchReader, KinesisStreamReader
 from connectors.pubsub.datasource import PubSubBatchReader, PubSubStreamReader
 
 PROGRAM = """
 import gc
-from connectors.core.worker import settle_worker
+from connectors.core.processes.worker import settle_worker
 settle_worker()
 first = gc.get_freeze_count()
 class Ring: pass
@@ -34,7 +34,7 @@ def test_a_worker_is_settled_once_and_what_its_tasks_leave_is_still_collected() 
 
 SINK = """
 import os, socket, sys
-from connectors.core.worker import _connections, settle_sink
+from connectors.core.processes.worker import _connections, settle_sink
 theirs = int(sys.argv[1])
 before = len(os.listdir("/proc/self/fd"))
 resident = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20

@@ -1,0 +1,1 @@
+"""Processes: Python programs that the pack starts, and the workers that Spark starts."""

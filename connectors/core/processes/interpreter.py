@@ -1,0 +1,45 @@
+"""Commands that start Python. Nothing else in the pack builds one, so none imports what lies in the present folder.
+
+``python -m`` and ``python -c`` put the present folder first on the path: a ``json/`` or ``numpy/`` there would run.
+With ``-P`` Python does not. A house rule finds commands that are built elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+__all__ = ["probe_command", "python_command", "python_environment", "without_present_folder"]
+
+_PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[3])
+_SAFE_PATH: Final = "import sys\nif sys.path[:1] == ['']:\n    del sys.path[0]\n"  # sys is never a file
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Return the command that runs this program's Python with these arguments."""
+    return [sys.executable, "-P", *arguments]
+
+
+def probe_command(python: str, program: str) -> list[str]:
+    """Return the command that runs the text of a program by another Python, which may be too old to know ``-P``."""
+    return [python, "-c", _SAFE_PATH + program]
+
+
+def python_environment(paths: Iterable[str] | None = None) -> dict[str, str]:
+    """Return this process's environment, in which a child finds the pack also where it is not installed.
+
+    Args:
+        paths: of the child's ``PYTHONPATH``, instead of this process's; empty ones, which Python takes for the present
+            folder, are left out.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep) if paths is None else paths
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, given), _PACKAGE_FOLDER]))}
+
+
+def without_present_folder(paths: Iterable[str]) -> list[str]:
+    """Return the paths, of ``sys.path`` for one, without the present folder, which ``-m`` and ``-c`` add."""
+    present = Path.cwd()
+    return [path for path in paths if Path(path).absolute() != present]
