@@ -40,6 +40,7 @@ __all__ = [
     "parse_positions",
     "read_offset",
     "resolved_start",
+    "sequence_number",
 ]
 
 _SHOWN_CHARACTERS: Final = 120
@@ -66,6 +67,13 @@ class Kind(StrEnum):
 
 
 _NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
+
+
+def sequence_number(text: object) -> int:
+    """Return the number of a record from its text; raises a `ValueError` for anything else."""
+    if type(text) is not str or not _SEQUENCE.fullmatch(text):
+        raise ValueError(f"{text!r:.40} is no sequence number")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
