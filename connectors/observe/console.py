@@ -22,7 +22,7 @@ from connectors.observe.watch import Runs
 
 __all__ = ["Event", "LineViews", "MetricViews", "QueryView", "RunEvent", "last_line", "parse_event", "read_lines"]
 
-_LARGEST = 1e15
+_LARGEST_FIGURE = 1e15
 """Of any figure: larger than the bytes of a spool, and than a time in seconds."""
 _SOURCE = re.compile(r"[0-9]{1,3}")
 _LARGEST: Final = 1 << 63
@@ -246,7 +246,7 @@ def _parse_metrics(text: str) -> list[tuple[Measurement, str, int, int]]:
     try:
         for name, labels, value in parse_metrics(text):
             if isfinite(value):
-                if abs(value) > _LARGEST:
+                if abs(value) > _LARGEST_FIGURE:
                     raise ValueError(f"{name} is {value:g}")  # noqa: TRY301 - as what the parser raises
                 by_query.setdefault(labels["query"], []).append((name, labels, value))
         return [_measurement(query, samples) for query, samples in by_query.items()]

@@ -16,6 +16,7 @@ admitted, and each block when it is read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -367,7 +368,10 @@ class SegmentReader:
     def index(self) -> tuple[IdKeys, Sizes]:
         """Return the key and the size in bytes of each row."""
         (section,) = self._file.of_kind("index")
-        table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
+        with self._named("an index"):
+            table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
+            table.validate(full=True)
+            _check_index(table.schema)
         if len(table) != self.info.rows:
             self._file.damaged("has an index of other rows than it says")
         numbers = table["number"].to_numpy()
@@ -384,18 +388,32 @@ class SegmentReader:
         Every block is checked before its rows are yielded; memory is mapped, not copied.
         """
         (schema_section,) = self._file.of_kind("schema")
-        schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
+        with self._named("a schema"):
+            schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
+            _ = schema.names  # which may be no UTF-8
         start = 0
         for section in self._file.of_kind("block"):
             rows = section["rows"]
             low, high = max(first, start), min(end, start + rows)
             if low < high:
-                message = pa.ipc.read_message(pa.py_buffer(self._file.checked(section)))
-                batch = pa.ipc.read_record_batch(message, schema)
+                with self._named("a block"):
+                    message = pa.ipc.read_message(pa.py_buffer(self._file.checked(section)))
+                    batch = pa.ipc.read_record_batch(message, schema)
+                    batch.validate(full=True)
                 if len(batch) != rows:
                     self._file.damaged("has a block of other rows than it says")
                 yield low, batch.slice(low - start, high - low)
             start += rows
+
+    @contextlib.contextmanager
+    def _named(self, part: str) -> Iterator[None]:
+        """Name what Arrow cannot read: a wrong offset would end the process, a wrong length ask for all its memory."""
+        try:
+            yield
+        except (pa.ArrowException, ValueError, MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk
+                raise
+            self._file.damaged(f"has {part} that is not valid: {str(error)[:200]}")
 
     def verify(self) -> None:
         """Check every section."""
@@ -414,6 +432,15 @@ def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:
         stream.write_batch(rows)
         length = sink.tell() - begin
     return sink.getvalue().slice(begin, length)
+
+
+def _check_index(schema: pa.Schema) -> None:
+    types = {"number": pa.uint64(), "bytes": pa.uint32(), "hash": pa.binary(HASH_BYTES)}
+    names = schema.names
+    if names not in (["number", "bytes"], ["number", "bytes", "hash"]) or schema.types != [
+        types[name] for name in names
+    ]:
+        raise ValueError("it has other columns")
 
 
 def _index_stream(keys: IdKeys, sizes: list[Sizes]) -> pa.Buffer:

@@ -602,9 +602,8 @@ def test_damaged_metrics_are_views_or_a_named_error() -> None:
         lines = right.splitlines()
         at = random.randrange(len(lines))
         name, _, _ = lines[at].rpartition(" ")
-        lines[at] = random.choice(
-            [f"{name} 1e308", f"{name} -1e308", f"{name} NaN", f"{name} 1e15", name, "{", lines[at][::-1]]
-        )
+        values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
+        lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
         try:
             _screen(MetricViews().look("\n".join([*lines, ""])))
         except ConnectorError as error:
