@@ -71,7 +71,7 @@ TAIL = struct.Struct("<16sII8s")
 
 def with_altered_section(data: bytes, kind: str) -> bytes:
     """Some bytes of a section replaced, under right checksums, as who can write to the spool could do it."""
-    digest, length, version, magic = TAIL.unpack(data[-TAIL.size :])
+    _, length, version, magic = TAIL.unpack(data[-TAIL.size :])
     footer = json.loads(data[-TAIL.size - length : -TAIL.size])
     body = bytearray(data[: -TAIL.size - length])
     section = random.choice([section for section in footer["sections"] if section["kind"] == kind])
