@@ -87,6 +87,7 @@ SUMMARIES: Final = {
     "MALFORMED_PROTOBUF_MESSAGE": "A row cannot be decoded, and the mode is FAILFAST.",
     "NEIGHBOUR_BROKEN": "Another module whose name begins with pyspark_ fails when Spark imports it.",
     "OBSERVE_FILE": "The file of the observer cannot be read or written.",
+    "OBSERVE_METRICS": "What a URL serves is not the metrics of an observer.",
     "OBSERVE_OUTPUT": "The page of the report cannot be written.",
     "OBSERVE_PORT": "Metrics cannot be served at this address.",
     "OBSERVE_SUBSCRIPTION_KEPT": "A subscription was not deleted: its query failed, or the call did.",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
+import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["report", "sparkline", "watch"]
 
 _SECONDS = 5.0
+_TOTAL_SECONDS = 15.0
+_MOST_BYTES = 16 << 20
+"""The metrics of some 50,000 partitions."""
 _SILENT_SECONDS = 60.0
 _COLUMNS = 30
 _BARS = "▁▂▃▄▅▆▇█"
@@ -92,15 +97,17 @@ def report(
     console(soft_wrap=True).print(Text(str(target)))
 
 
-def _fetch(url: str) -> str:
+def _fetch(url: str, seconds: float = _TOTAL_SECONDS) -> str:
     if "@" in url:
         # Not shown: it may be a password.
         what = "A URL with a user or a password is not supported"
         raise OptionError("OBSERVE_URL", what, "watch URL", "Leave it out.")
     try:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
-        with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
-            return str(answer.read().decode("utf-8", errors="replace"))
+        with _bounded(seconds) as opener, opener.open(asked, timeout=_SECONDS) as answer:
+            data: bytes = answer.read(_MOST_BYTES + 1)
+            if len(data) <= _MOST_BYTES and answer.length:
+                raise http.client.IncompleteRead(data, answer.length)
     except (ValueError, http.client.InvalidURL) as error:
         raise OptionError("OBSERVE_URL", f"This is no URL: {error}", url, "Give the URL of an observer.") from None
     except (OSError, http.client.HTTPException) as error:
@@ -109,6 +116,65 @@ def _fetch(url: str) -> str:
             "Give the URL of an observer that runs.",
         )
         raise ServiceUnavailableError("OBSERVE_URL", what, url, action) from None
+    if len(data) > _MOST_BYTES:
+        what = f"The answer has more than {_MOST_BYTES >> 20} MB, which no observer serves"
+        raise ConnectorError("OBSERVE_METRICS", what, url, "Give the URL of an observer.")
+    return data.decode("utf-8", errors="replace")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to what the time limit covers."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith(("http://", "https://")):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[urllib.request.OpenerDirector]:
+    """Yield an opener whose connections end after a time: a timeout of sockets begins again with each byte."""
+    sockets: list[socket.socket] = []
+    ended = threading.Event()
+
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            _remember(self.sock)
+
+    class Encrypted(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            _remember(self.sock)
+
+    def _remember(opened: socket.socket) -> None:
+        sockets.append(opened)
+        if ended.is_set():
+            end()
+
+    def end() -> None:
+        ended.set()
+        for opened in sockets:
+            with contextlib.suppress(OSError):  # it is closed
+                opened.shutdown(socket.SHUT_RDWR)
+
+    class PlainHandler(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+    class EncryptedHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Encrypted, req)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield urllib.request.build_opener(PlainHandler, EncryptedHandler, _Redirects)
+        if ended.is_set():
+            raise TimeoutError(f"it took longer than {seconds:g} s")
+    finally:
+        timer.cancel()
 
 
 def _screen(views: list[QueryView], note: str = "") -> Group:

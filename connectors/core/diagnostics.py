@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -140,10 +143,10 @@ def _is_new(checkpoint: Path) -> bool:
 def _newest_offsets(log: Path) -> list[Mapping[str, Any]]:
     """Read Spark's OffsetSeqLog: a file a batch, with a version, metadata, and a line for each source."""
     try:
-        batches = [int(each.name) for each in log.iterdir() if each.name.isdigit()]
-        lines = (log / str(max(batches))).read_text(encoding="utf-8").splitlines()[2:] if batches else []
+        batches = [int(each.name) for each in log.iterdir() if re.fullmatch(r"[0-9]{1,18}", each.name)]
+        lines = _read_file(log / str(max(batches))).splitlines()[2:] if batches else []
         values = [json.loads(line) for line in lines if line.startswith("{")]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OffsetError(
             "CHECKPOINT_UNREADABLE",
             f"The offsets of the checkpoint cannot be read: {error}",
@@ -151,6 +154,14 @@ def _newest_offsets(log: Path) -> list[Mapping[str, Any]]:
             "Give the folder that the option checkpointLocation names.",
         ) from None
     return [value for value in values if isinstance(value, Mapping) and not is_sentinel(value)]
+
+
+def _read_file(path: Path) -> str:
+    """Return the text of a file; raises an `OSError` for a pipe in its place, which would be waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "It is no regular file", str(path))
+        return file.read()
 
 
 def split_address(address: str, default_port: int) -> tuple[str, int]:

@@ -12,10 +12,13 @@ from typing import Any
 
 from connectors.core.errors import OffsetError
 
-__all__ = ["SENTINEL", "START_KEY", "VERSION", "Offset", "is_sentinel", "load_offset", "ordered"]
+__all__ = ["LARGEST_LONG", "SENTINEL", "START_KEY", "VERSION", "Offset", "is_sentinel", "load_offset", "ordered"]
+__all__ += ["parse_json", "shown", "whole_number"]
 
 Offset = dict[str, Any]
 """An offset: a JSON object with string keys."""
+
+LARGEST_LONG = 2**63 - 1
 
 VERSION = 1
 """The version of all offsets this pack writes, under the key ``v``."""
@@ -35,9 +38,33 @@ def ordered(offset: Mapping[str, Any]) -> Offset:
     }
 
 
-def is_sentinel(offset: Mapping[str, Any]) -> bool:
-    """Return whether an offset is the constant that `initialOffset()` returns."""
-    return dict(offset) == SENTINEL
+def is_sentinel(offset: object) -> bool:
+    """Return whether an offset is the constant that `initialOffset()` returns; a 1 is not True."""
+    if not isinstance(offset, Mapping) or dict(offset) != SENTINEL:
+        return False
+    return all(type(offset[key]) is type(value) for key, value in SENTINEL.items())
+
+
+def whole_number(value: object, highest: int = LARGEST_LONG) -> int:
+    """Return a whole number from 0 to the highest; raises a `ValueError` for anything else, also for True or 3.0."""
+    if type(value) is not int or not 0 <= value <= highest:
+        raise ValueError(f"{value!r:.40} is not a whole number from 0 to {highest}")
+    return value
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; raises a `ValueError` also for a key that an object has twice, and for what is nested too deep."""
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("It is nested too deep") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("An object has a key twice")
+    return value
 
 
 def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offset:
@@ -47,21 +74,30 @@ def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offse
         OffsetError: it is not a JSON object, or was written by a newer version of this pack.
     """
     try:
-        value = json.loads(offset) if isinstance(offset, str) else offset
-    except ValueError:
+        value = parse_json(offset) if isinstance(offset, str) else offset
+        value = ordered(value) if isinstance(value, Mapping) else None
+    except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, Mapping):
+    if value is None:
         raise OffsetError(
             "OFFSET_MALFORMED",
-            f"The offset {str(offset)[:200]!r} is not a JSON object",
+            f"The offset {shown(offset)} is not a JSON object",
             f"checkpoint of a {connector} source",
             "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
         )
-    if value.get("v") != VERSION:
+    if type(value.get("v")) is not int or value["v"] != VERSION:
         raise OffsetError(
             "OFFSET_VERSION",
-            f"The offset has version {value.get('v')!r} and this version reads {VERSION}",
+            f"The offset has version {value.get('v')!r:.40} and this version reads {VERSION}",
             f"checkpoint of a {connector} source",
             "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
         )
-    return ordered(value)
+    return value
+
+
+def shown(offset: object) -> str:
+    """Return the beginning of an offset for an error."""
+    try:
+        return repr(str(offset)[:200])
+    except (RecursionError, ValueError):  # nested too deep, or a number of more digits than Python writes
+        return "of this checkpoint"

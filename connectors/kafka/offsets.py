@@ -15,7 +15,18 @@ from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from connectors.core.errors import OffsetError, OptionError
-from connectors.core.offsets import SENTINEL, START_KEY, VERSION, Offset, load_offset, ordered
+from connectors.core.offsets import (
+    LARGEST_LONG,
+    SENTINEL,
+    START_KEY,
+    VERSION,
+    Offset,
+    load_offset,
+    ordered,
+    parse_json,
+    shown,
+    whole_number,
+)
 from connectors.core.options.kinds import INTEGER
 from connectors.kafka import FORMAT
 
@@ -41,7 +52,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _SHORT: Final = 1000
 _LARGEST_PARTITION: Final = 2**31 - 1
-_LARGEST_OFFSET: Final = 2**63 - 1
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE: Final = '{"topicA": {"0":123456789, "1":456}, "topicB": {"0":789}}'
 _ASSIGN_EXAMPLE: Final = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -100,7 +111,7 @@ def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict
             for number, value in partitions.items():
                 if not _NUMBER.fullmatch(number):  # 00 would be another key for 0
                     raise ValueError
-                offsets[_partition(topic, int(number))] = _whole(value, lowest, _LARGEST_OFFSET)
+                offsets[_partition(topic, int(number))] = _whole(value, lowest, LARGEST_LONG)
     except _MALFORMED:
         raise _unexpected(_TIMES_EXAMPLE if times else _OFFSETS_EXAMPLE, text) from None
     return offsets, topics
@@ -295,7 +306,7 @@ def _parsed(offset: Mapping[str, Any] | str) -> Any:
     if not isinstance(offset, str):
         return offset
     try:
-        return json.loads(offset)
+        return parse_json(offset)
     except ValueError:
         raise _malformed(offset) from None
 
@@ -310,19 +321,28 @@ def _load(offset: Mapping[str, Any] | str) -> Offset:
     if _is_sparks(value):
         value = {f":{topic}" if topic in _RESERVED else topic: numbers for topic, numbers in value.items()}
         value["v"] = VERSION
+    if isinstance(value, Mapping) and not _RESERVED.isdisjoint(value.keys() - {"v", START_KEY, TIMES_KEY}):
+        raise _malformed(offset)  # a topic of such a name has a colon before it
     return load_offset(value, FORMAT)
 
 
 def _positions(value: Mapping[str, Any]) -> Offsets:
+    """Return the positions of an object of topics: whole numbers by partition, as both sources write them.
+
+    The words -1 and -2 are for options: in a checkpoint they would lose rows, or read them twice.
+    """
     offsets: Offsets = {}
     try:
         for name, partitions in value.items():
             if name in _RESERVED:
                 continue
-            if "\0" in name:
+            topic = name.removeprefix(":") if name[1:] in _RESERVED else name
+            if not partitions or not _TOPIC.fullmatch(topic):
                 raise _malformed(value)
             for number, position in partitions.items():
-                offsets[TopicPartition(name.removeprefix(":"), int(number))] = int(position)
+                if not _NUMBER.fullmatch(number):  # 00 would be another key for 0
+                    raise _malformed(value)
+                offsets[_partition(topic, int(number))] = whole_number(position)
     except (AttributeError, TypeError, ValueError):
         raise _malformed(value) from None
     return offsets
@@ -331,7 +351,7 @@ def _positions(value: Mapping[str, Any]) -> Offsets:
 def _malformed(offset: object) -> OffsetError:
     return OffsetError(
         "OFFSET_MALFORMED",
-        f"The offset {str(offset)[:200]!r} is not one of Kafka",
+        f"The offset {shown(offset)} is not one of Kafka",
         f"checkpoint of a {FORMAT} source",
         "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
     )

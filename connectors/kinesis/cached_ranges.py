@@ -10,13 +10,23 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from connectors.kinesis.offsets import END, Kind, Position, after
+from connectors.core.offsets import whole_number
+from connectors.kinesis.offsets import END, Kind, Position, after, sequence_number
 
 __all__ = ["CachedRange", "CachedRanges", "Piece", "ShardKey"]
 
+_Kind = TypeVar("_Kind", str, bool)
 _LAST: Final = attrgetter("last")
+
+
+def _of(kind: type[_Kind], value: object) -> _Kind:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
 ShardKey = tuple[str, str]
 """ARN of a stream and id of a shard."""
 
@@ -70,21 +80,23 @@ class CachedRange:
         ranges, row = [], 0
         for note in notes:
             cached = cls(
-                key=(str(note["stream"]), str(note["shard"])),
-                created_ms=int(note["created"]),
+                key=(_of(str, note["stream"]), _of(str, note["shard"])),
+                created_ms=whole_number(note["created"]),
                 after=Position.parse(note["after"]),
-                first=int(note["first"]),
-                last=int(note["last"]),
-                arrival_ms=int(note["ts"]),
-                ended=bool(note["ended"]),
-                rows=int(note["rows"]),
-                records=int(note["records"]),
-                size=int(note["bytes"]),
-                deaggregate=bool(note["deaggregate"]),
+                first=sequence_number(note["first"]),
+                last=sequence_number(note["last"]),
+                arrival_ms=whole_number(note["ts"]),
+                ended=_of(bool, note["ended"]),
+                rows=whole_number(note["rows"]),
+                records=whole_number(note["records"]),
+                size=whole_number(note["bytes"]),
+                deaggregate=_of(bool, note["deaggregate"]),
                 segment=segment,
                 digest=digest,
                 row=row,
             )
+            if cached.first > cached.last or (cached.after.kind is Kind.AFTER and cached.after.number >= cached.first):
+                raise ValueError("The records of a note are not in their order")
             ranges.append(cached)
             row += cached.rows
         return ranges

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from connectors.core.errors import OffsetError, OptionError
-from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered
+from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered, shown, whole_number
 from connectors.core.options.declaration import conflict
 from connectors.kinesis import FORMAT
 
@@ -40,6 +40,7 @@ __all__ = [
     "parse_positions",
     "read_offset",
     "resolved_start",
+    "sequence_number",
 ]
 
 _SHOWN_CHARACTERS: Final = 120
@@ -68,6 +69,13 @@ class Kind(StrEnum):
 _NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
 
 
+def sequence_number(text: object) -> int:
+    """Return the number of a record from its text; raises a `ValueError` for anything else."""
+    if type(text) is not str or not _SEQUENCE.fullmatch(text):
+        raise ValueError(f"{text!r:.40} is no sequence number")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A position in a shard; ``number`` is a sequence number, or milliseconds since 1970.
@@ -90,6 +98,8 @@ class Position:
         kind = Kind(name)
         if (kind in _NUMBERED) != bool(colon) or kind is Kind.LATEST or (colon and not _SEQUENCE.fullmatch(number)):
             raise ValueError(text)
+        if kind is Kind.TIME:
+            whole_number(int(number), _MOST_MILLISECONDS)
         return cls(kind, int(number or 0))
 
 
@@ -296,20 +306,22 @@ def _written(streams: Mapping[str, StreamState]) -> Offset:
 def _read(value: Any, offset: object) -> Streams:
     try:
         return {
-            _of(str, arn): StreamState(_of(int, stream["created"]), dict(_read_shards(stream["shards"].items())))
+            _of(str, arn): StreamState(
+                whole_number(stream["created"], _MOST_MILLISECONDS), dict(_read_shards(stream["shards"].items()))
+            )
             for arn, stream in value.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        what = f"The offset {str(offset)[:200]!r} is not one of Kinesis"
+        what = f"The offset {shown(offset)} is not one of Kinesis"
         action = "The checkpoint is damaged or belongs to another source; restore it, or start with a new one."
         raise OffsetError("OFFSET_MALFORMED", what, f"checkpoint of a {FORMAT} source", action) from None
 
 
 def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, ShardState]]:
     for shard, state in shards:
-        if unknown := set(state) - {"p", "ts", "clean"}:
-            raise ValueError(unknown)
-        times = [None if state.get(key) is None else _of(int, state[key]) for key in ("ts", "clean")]
+        if (unknown := set(state) - {"p", "ts", "clean"}) or not _SHARD.fullmatch(shard):
+            raise ValueError(shard, unknown)
+        times = [whole_number(state[key], _MOST_MILLISECONDS) if key in state else None for key in ("ts", "clean")]
         yield shard, ShardState(Position.parse(state["p"]), *times)
 
 

@@ -22,6 +22,9 @@ from connectors.observe.watch import Runs
 
 __all__ = ["Event", "LineViews", "MetricViews", "QueryView", "RunEvent", "parse_event", "read_lines"]
 
+_LARGEST_FIGURE = 1e15
+"""Of any figure: larger than the bytes of a spool, and than a time in seconds."""
+_SOURCE = re.compile(r"[0-9]{1,3}")
 _LARGEST: Final = 1 << 63
 _LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that a date can have."""
@@ -236,11 +239,19 @@ def _parse_metrics(text: str) -> list[tuple[Measurement, str, int, int]]:
     try:
         for name, labels, value in parse_metrics(text):
             if isfinite(value):
+                if abs(value) > _LARGEST_FIGURE:
+                    raise ValueError(f"{name} is {value:g}")  # noqa: TRY301 - as what the parser raises
                 by_query.setdefault(labels["query"], []).append((name, labels, value))
         return [_measurement(query, samples) for query, samples in by_query.items()]
-    except (ValueError, KeyError) as error:
-        what = f"The answer is no OpenMetrics of an observer: {error}"
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        what = f"The answer is no OpenMetrics of an observer: {str(error)[:200]}"
         raise ConnectorError("OBSERVE_METRICS", what, "watch URL", "Give the URL of an observer.") from None
+
+
+def _source(label: str) -> int:
+    if not _SOURCE.fullmatch(label):
+        raise ValueError(f"a source is {label!r:.40}")
+    return int(label)
 
 
 def _measurement(
@@ -251,7 +262,7 @@ def _measurement(
     kinds: dict[int, str] = {}
     spools: dict[int, dict[str, float]] = {}
     for name, labels, value in samples:
-        number = int(labels.get("source", 0))
+        number = _source(labels.get("source", "0"))
         if "partition" in labels:
             kinds[number] = labels["kind"]
             lags.setdefault(number, {}).setdefault(labels["partition"], {})[name] = value

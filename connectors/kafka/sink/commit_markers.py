@@ -8,6 +8,7 @@ which is the name of one plan of the batch. Marker and rows are committed in one
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import OffsetError
+from connectors.core.offsets import parse_json, whole_number
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, open_admin
 from connectors.kafka.client.group_offsets import CALL_SECONDS, patiently, read_group_offset, set_group_offset
@@ -30,6 +32,7 @@ _VERSION: Final = 1
 _DIGEST_BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
 _CONCURRENT_STEPS: Final = 8
+_PARTITION: Final = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,10 @@ class Marker:
         if offset <= 0:
             return None
         try:
-            value = json.loads(metadata or "")
-            if value["v"] == _VERSION:
-                return cls(offset - 1, value["rows"], value["digest"], value["width"], value["run"])
+            value = parse_json(metadata or "")
+            if whole_number(value["v"]) == _VERSION and all(type(value[key]) is str for key in ("digest", "run")):
+                rows, width = whole_number(value["rows"]), whole_number(value["width"])
+                return cls(offset - 1, rows, value["digest"], width, value["run"])
         except (ValueError, KeyError, TypeError):
             pass
         raise OffsetError(
@@ -85,8 +89,10 @@ class Finished:
         """Read it from an offset of its group; older versions noted the width alone."""
         width = max(0, offset)
         try:
-            value = json.loads(metadata or "")
-            return cls(width, str(value["run"]), int(value["batch"]), int(value["partitions"]))
+            value = parse_json(metadata or "")
+            if whole_number(value["v"]) != _VERSION or type(value["run"]) is not str:
+                return cls(width)
+            return cls(width, value["run"], whole_number(value["batch"]), whole_number(value["partitions"]))
         except (ValueError, KeyError, TypeError):
             return cls(width)
 
@@ -185,7 +191,7 @@ class Markers:
             return [group.group_id for group in listed.valid if group.group_id.startswith(self.stem)]
 
         numbers = (group.removeprefix(self.stem) for group in patiently(list_groups))
-        return sorted(int(number) for number in numbers if number.isdecimal())
+        return sorted(int(number) for number in numbers if _PARTITION.fullmatch(number))
 
 
 def for_each(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:

@@ -198,6 +198,8 @@ class KafkaStream:
         begin = resolved_start(end) if is_sentinel(start) else read_offset(start)
         if self._targets is not None:
             self._check_targets(self._targets, until)
+        elif not self._newest:
+            self._check_replayed(until)
         begin = self._without_deleted(begin, until) | self._added(begin, until)
         ranges = [OffsetRange(*partition, offset, until[partition]) for partition, offset in sorted(begin.items())]
         for part in ranges:
@@ -241,6 +243,18 @@ class KafkaStream:
 
     def _report(self, kind: str, reason: str, where: str) -> None:
         report_data_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
+
+    def _check_replayed(self, until: Offsets) -> None:
+        """Compare the end of a batch of an earlier run with what there is: else its tasks would wait for records."""
+        latest = self._not_before(until, self._watch.fresh())
+        for partition, end in sorted(until.items()):
+            if end > latest.get(partition, end):
+                self._report(
+                    "COULD_NOT_READ_OFFSET_RANGE",
+                    f"The unfinished batch of the checkpoint ends at {end} and partition {partition} at "
+                    f"{latest[partition]}",
+                    str(partition),
+                )
 
     def _check_targets(self, targets: Offsets, until: Offsets) -> None:
         """Raise if a bounded run cannot read what its start has seen, whatever ``failOnDataLoss`` says."""

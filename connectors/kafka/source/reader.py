@@ -75,6 +75,7 @@ class PartitionReader:
         self._partition = part.topic_partition
         self._position, self._end = part.start, part.end
         self._gathered: list[Fetched] = []
+        self._without_time = self._first_without_time = 0
         self._gaps = OffsetGapPolicy(consumer.source, part, consumer.settings)
         self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
@@ -110,6 +111,7 @@ class PartitionReader:
                 self._check_progress(self._log.seconds)
         if rows:
             yield self._take_batch()
+        self._warn_of_times()
         consumer.position = self._end
         if self._part.end == LATEST:
             consumer.pause()  # nothing follows in this run, and what the next range asks waits behind an empty fetch
@@ -122,9 +124,25 @@ class PartitionReader:
 
     def _take_batch(self) -> pa.RecordBatch:
         headers = self._consumer.settings.headers
-        batch = self._gathered[0].batch(self._gathered, self._partition, headers=headers)
+        batch: pa.RecordBatch = self._gathered[0].batch(self._gathered, self._partition, headers=headers)
         self.free()
+        if missing := batch.column("timestamp").null_count:
+            if not self._without_time:
+                first = batch.column("timestamp").is_null().index(True).as_py()
+                self._first_without_time = batch.column("offset")[first].as_py()
+            self._without_time += missing
         return batch
+
+    def _warn_of_times(self) -> None:
+        if self._without_time:
+            _log.warning(
+                "[KAFKA_MALFORMED_RECORD_TIMESTAMP] %d records of %s have a timestamp that is no number of "
+                "milliseconds since 1970: it is NULL in their rows. The first is at offset %d. Check its producer: it "
+                "may send microseconds or nanoseconds.",
+                self._without_time,
+                self._part,
+                self._first_without_time,
+            )
 
     def _resolve_ends(self) -> None:
         """Look up sentinels: a batch read is bound to offsets when its tasks run, as in Spark's own source."""

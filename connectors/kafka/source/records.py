@@ -113,7 +113,7 @@ def record_batch(
         values,
         *_partition_columns(partition, len(offsets)),
         pa.array(offsets),
-        time_column(np.where(kinds == 0, np.int64(-1), milliseconds), offsets, partition),
+        time_column(np.where(kinds == 0, np.int64(-1), milliseconds)),
         pa.array(kinds - np.int32(1)),  # as Spark counts them
     ]
     if headers is None:
@@ -139,18 +139,15 @@ def malformed_headers(partition: TopicPartition, offset: int) -> ConnectorError:
     )
 
 
-def time_column(milliseconds: Any, offsets: Any, partition: TopicPartition) -> pa.Array:
-    """Return milliseconds as timestamps; -1, for none, stays, as in Spark's own source."""
-    if len(milliseconds) and (milliseconds.max() > _LARGEST_MS or milliseconds.min() < -_LARGEST_MS):
-        first = int(np.flatnonzero((milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS))[0])
-        raise ConnectorError(
-            "KAFKA_MALFORMED_RECORD_TIMESTAMP",
-            f"The record at offset {int(offsets[first])} has the timestamp {int(milliseconds[first])}, which is no "
-            "number of milliseconds since 1970",
-            str(partition),
-            "Check its producer: it may send microseconds or nanoseconds.",
-        )
-    return pa.array(milliseconds * 1000).cast(pa.timestamp("us", tz="UTC"))
+def time_column(milliseconds: Any) -> pa.Array:
+    """Return milliseconds as timestamps; -1, for none, stays, as in Spark's own source.
+
+    NULL stands for a number that microseconds since 1970 do not hold, such as one of nanoseconds. Spark's own source
+    gives no row there and ends the query, at each start again: any producer could stop every reader of its topic.
+    """
+    wrong = (milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS)
+    times = pa.array(milliseconds * 1000, mask=wrong if wrong.any() else None)
+    return times.cast(pa.timestamp("us", tz="UTC"))
 
 
 def header_column(headers: Sequence[RecordHeaders]) -> pa.Array:

@@ -21,6 +21,7 @@ from connectors.kinesis.offsets import END, NEW, Position, ShardState, Streams
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.segments.segment import SegmentReader, segment_name
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.local import LocalStore
 
 __all__ = ["SpoolIndex", "spool_id"]
@@ -98,7 +99,7 @@ class SpoolIndex:
         """Read the new segments of a fetcher, of which ``newest`` existed; return the shards that they have."""
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
         first = self._next.get(fetcher, 0)
-        new = sorted({number for name in names if name.isdigit() and (number := int(name)) >= first})
+        new = sorted({number for name in names if NUMBER_NAME.fullmatch(name) and (number := int(name)) >= first})
         self.lost += max([newest, *new]) + 1 - first > len(new)
         self._next[fetcher] = max(first, newest + 1)
         return [key for number in new for key in self.add(fetcher, number)]

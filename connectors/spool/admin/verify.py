@@ -28,6 +28,7 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.dedup_index import IdRun, run_name
 from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER
@@ -149,8 +150,10 @@ def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
 
 def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
     """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
-    epochs = (epoch for epoch in store.list("ledger") if epoch.isdigit())
-    numbers = ((epoch, number) for epoch in epochs for number in store.list(f"ledger/{epoch}") if number.isdigit())
+    epochs = filter(NUMBER_NAME.fullmatch, store.list("ledger"))
+    numbers = (
+        (epoch, each) for epoch in epochs for each in filter(NUMBER_NAME.fullmatch, store.list(f"ledger/{epoch}"))
+    )
     for epoch, number in numbers:
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
             try:

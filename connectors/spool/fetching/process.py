@@ -39,6 +39,7 @@ from connectors.spool.fetching.target import (
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.records import read_record
 from connectors.spool.segments.segment import SegmentInfo, segment_name
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 
 __all__ = ["MAX_RECORDS_BETWEEN", "NO_READER", "ROOM", "FetchProcess", "ReaderWatch", "heartbeat_seconds"]
@@ -193,7 +194,7 @@ class ReaderWatch:
 
     def _of_epoch(self, epoch: int) -> dict[int, float]:
         written = self._store.written(f"ledger/{epoch}")
-        return {int(name): at for name, at in written.items() if name.isdigit()}
+        return {int(name): at for name, at in written.items() if NUMBER_NAME.fullmatch(name)}
 
     def _see_newest(self, times: dict[int, float]) -> None:
         newest = (self._epoch, max(times, default=-1))

@@ -28,6 +28,7 @@ from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry, SegmentLog
 from connectors.spool.segments.dedup_index import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER
 
@@ -46,6 +47,7 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_NOTE = {"segment": str, "first": int, "end": int, "rows": int, "error": str, "time": int}
 
 
 class Losses:
@@ -210,7 +212,7 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
     for file in store.list(QUARANTINE_FOLDER):
         if file.endswith(".json"):
             name = f"{QUARANTINE_FOLDER}/{file}"
-            note = decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine")
+            note = decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine", _NOTE)
             text, place, _ = note["error"].partition(f"{note['segment']}).")  # older notes have advice after it
             yield note | {"error": text + place}
 
@@ -218,7 +220,7 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
 def segment_numbers(store: Store, fetcher: str) -> list[int]:
     """Return the numbers of the durable segments of a fetcher, admitted or not."""
     stems = (name.partition(".")[0] for name in store.names(f"inbox/{fetcher}"))
-    return [int(stem) for stem in stems if stem.isdigit()]
+    return [int(stem) for stem in stems if NUMBER_NAME.fullmatch(stem)]
 
 
 def waiting_names(store: Store, state: LedgerState) -> Iterator[str]:

@@ -15,9 +15,12 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import RESTORE, fenced_error
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 
 __all__ = ["Claim", "claim_epoch", "claimed_epochs", "put_seal", "read_claim", "while_newest"]
+
+_SHAPE = {"spool": str, "epoch": int, "nonce": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Claim:
 
 def claimed_epochs(store: Store) -> list[int]:
     """Return the epochs that were claimed, ascending; raises `SpoolDamagedError` if claims are missing."""
-    epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
+    epochs = sorted(int(name) for name in store.list("epochs") if NUMBER_NAME.fullmatch(name))
     if epochs != list(range(1, len(epochs) + 1)):
         what = f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted"
         raise SpoolDamagedError("SPOOL_CLAIM_MISSING", what, f"{store.root}/epochs", RESTORE)
@@ -60,7 +63,7 @@ def claim_epoch(store: Store, spool: str) -> Claim:
 def read_claim(store: Store, spool: str, epoch: int) -> Claim:
     """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
     where = f"{store.root}/epochs/{epoch}"
-    claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
+    claim = decode(store.read(f"epochs/{epoch}"), where, "A claim", _SHAPE)
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
         raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where, RESTORE)

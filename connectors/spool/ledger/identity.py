@@ -12,6 +12,7 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.errors import missing_spool
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, lock_holder
+from connectors.spool.segments.shapes import HEX
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import (
     IDENTITY_NAME,
@@ -36,6 +37,7 @@ WIPING = "wiping"
 """The name of the empty file that marks an interrupted deletion."""
 _ID_BYTES = 8
 _HASH_KEY_BYTES = 16
+_SHAPE = {"spool": str, "connector": str, "sources": [str], "location": str, "hash_key": HEX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
     """
     where = f"{store.root}/{IDENTITY_NAME}"
     try:
-        value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool")
+        value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool", _SHAPE)
     except FileNotFoundError:
         if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
             what = "The folder has parts of a spool and its identity is missing"

@@ -20,6 +20,7 @@ from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
+from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
@@ -27,6 +28,8 @@ __all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
 
 _Numbers = npt.NDArray[np.int64]
 _ENDING = ".arrow\n"
+_LONGEST_NAME = 18 + len(".arrow")
+"""Of a segment: its number has 64 bits."""
 
 
 class _Reading(NamedTuple):
@@ -98,7 +101,7 @@ def _read_newest(store: Store, spool: str) -> _Reading:
 
 
 def _numbers(store: Store, epoch: int) -> list[int]:
-    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if name.isdigit())
+    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if NUMBER_NAME.fullmatch(name))
 
 
 def _highest(store: Store, epoch: int) -> int:
@@ -185,12 +188,12 @@ def _numbers_of(names: Sequence[str]) -> _Numbers:
     """Return the numbers in the names of segments, in any order; other names have none."""
     # There may be a million: where all are names of segments, no Python object is made for one.
     text = "\n".join((*names, "")).replace(_ENDING, "\n")
-    if text.isascii() and text.replace("\n", "").isdecimal():
+    if text.isascii() and text.replace("\n", "").isdecimal() and max(map(len, names)) <= _LONGEST_NAME:
         numbers = np.fromstring(text, np.int64, sep="\n")
         if len(numbers) == len(names):
             return numbers
     stems = [name.partition(".")[0] for name in names]
-    return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
+    return np.array([stem for stem in stems if NUMBER_NAME.fullmatch(stem)], np.str_).astype(np.int64)
 
 
 def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers], aside: Collection[str]) -> None:

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.spool.errors import record_damaged
-from connectors.spool.ledger.records import JsonText, json_bytes
+from connectors.spool.ledger.records import ENTRY, JsonText, json_bytes
 from connectors.spool.segments.dedup_index import RunEntry
 from connectors.spool.segments.segment import PublishTimes, SegmentInfo, Sizes, published_of, segment_name
+from connectors.spool.segments.shapes import misfit
 
 __all__ = [
     "QUARANTINED_ROWS",
@@ -50,6 +51,7 @@ SKIPPED_THROUGH = "skipped_through"
 _FETCHER = re.compile(rb'"fetcher":("[^"\\]*(?:\\.[^"\\]*)*")')
 _OPEN, _COMMA, _QUOTE, _A, _Z = b'{,"az'
 _SHORTEST = len('{"a":1}')
+
 
 Mask = npt.NDArray[np.bool_]
 
@@ -128,6 +130,8 @@ class SegmentEntry:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """Return the entry that `to_json` wrote."""
+        if part := misfit(value, ENTRY):
+            raise record_damaged(f"An entry of the ledger has a right checksum and a wrong value: {part}", "a segment")
         fields = {**value, "admitted_rows": value["kept"], "published": published_of(value["published"])}
         del fields["kept"]
         return cls(**fields)
@@ -151,7 +155,7 @@ class SegmentLog(Sequence[SegmentEntry]):
                 self._source, self._starts = entries.text, starts
                 self._entries, self._texts = [None] * len(starts), [None] * len(starts)
                 return
-            entries = map(SegmentEntry.from_json, json.loads(b"[" + bytes(entries.text) + b"]"))
+            entries = map(SegmentEntry.from_json, _parsed(b"[" + bytes(entries.text) + b"]"))
         for entry in entries:
             self.append(entry)
 
@@ -188,7 +192,7 @@ class SegmentLog(Sequence[SegmentEntry]):
         entry = self._entries[index]
         if entry is None:
             number = range(len(self))[index]
-            entry = self._entries[index] = SegmentEntry.from_json(json.loads(bytes(self._source_of(number))))
+            entry = self._entries[index] = SegmentEntry.from_json(_parsed(bytes(self._source_of(number))))
         return entry
 
     def __setitem__(self, index: int, entry: SegmentEntry) -> None:
@@ -220,6 +224,13 @@ class SegmentLog(Sequence[SegmentEntry]):
         names = {str(json.loads(match)) for match in set(_FETCHER.findall(memoryview(self._source)[first:]))}
         changed = (index for index in range(len(self)) if index >= len(self._starts) or self._texts[index] is not None)
         return names | {self[index].fetcher for index in changed}
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise record_damaged("The segments of a snapshot are no list of segments", "a snapshot") from None
 
 
 def _cut(text: bytes | memoryview) -> Any:
@@ -351,7 +362,7 @@ class LedgerState:
         if record["base"] != self.head:
             raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
-                f"epoch {record['epoch']}, number {record['number']}",
+                record_place(record),
             )
         self.epoch, self.nonce, self.number = record["epoch"], record["nonce"], record["number"]
         for value in record.get("admit", ()):
@@ -399,6 +410,11 @@ class LedgerState:
         self.runs_through = max(self.runs_through, change["through"])
 
 
+def record_place(record: Mapping[str, Any]) -> str:
+    """Return which record it is, for errors."""
+    return f"epoch {record['epoch']}, number {record['number']}"
+
+
 def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
     """Return the counters after one more segment, with this many rows, was quarantined."""
     more = {QUARANTINED_SEGMENTS: 1, QUARANTINED_ROWS: rows}
@@ -419,7 +435,12 @@ def _pack_mask(mask: Mask) -> str:
 
 def unpack_mask(text: str, rows: int) -> Mask:
     """Return the mask of this many rows from its text: bits, compressed, in base 64."""
-    bits = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+    try:
+        bits = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), np.uint8)
+    except (ValueError, zlib.error):
+        bits = np.empty(0, np.uint8)
+    if len(bits) != -(-rows // 8):
+        raise record_damaged("The rows of a segment that are duplicates cannot be read", "an entry of the ledger")
     return np.unpackbits(bits, count=rows).astype(np.bool_)
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -110,15 +111,19 @@ class SpoolLock:
 
     def _open(self, flags: int) -> int:
         try:
-            return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            file = os.open(self._path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno == errno.ELOOP:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:
                 raise foreign_file(self._root, LOCK_NAME) from error
             action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
             what = "The lock of the spool cannot be opened"
             raise not_writable(what, error, self._path, action, root=self._root) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise foreign_file(self._root, LOCK_NAME)
+        return file
 
 
 class _Lease(NamedTuple):

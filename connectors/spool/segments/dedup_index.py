@@ -25,6 +25,7 @@ import numpy.typing as npt
 from connectors.core.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
 from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
+from connectors.spool.segments.shapes import PUBLISHED
 from connectors.spool.store.base import Blobs
 
 __all__ = ["PORTIONS", "DedupIndex", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
@@ -35,6 +36,7 @@ RUN = SealedKind(
     "SPOOL_ID_RUN",
     "without it messages that were delivered already would be delivered again",
     "Restore the file from a backup of the spool.",
+    {"space": str, "numbers": int, "hashes": int, "published": PUBLISHED},
 )
 _CHUNK = 1 << 20
 _NUMBER_TYPE = np.dtype("<u8")
@@ -145,6 +147,9 @@ class IdRun:
         """Map a run and check every byte; raises `SpoolDamagedError` if it is missing, damaged or another one."""
         file = SealedReader(store, run_name(entry.name), RUN, entry.digest)
         file.verify()
+        stated = tuple(file.footer[name] for name in ("space", "numbers", "hashes"))
+        if stated != (entry.space, entry.numbers, entry.hashes):
+            file.damaged("has other ids than the ledger says")
         split = entry.numbers * _NUMBER_TYPE.itemsize
         numbers = np.frombuffer(file.data[:split], _NUMBER_TYPE)
         hashes = np.frombuffer(file.data[split : split + entry.hashes * HASH_TYPE.itemsize], HASH_TYPE)

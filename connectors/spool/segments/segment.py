@@ -16,6 +16,7 @@ admitted, and each block when it is read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import other_version
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
+from connectors.spool.segments.shapes import PUBLISHED, misfit
 from connectors.spool.store.base import Blobs, Pieces
 
 if TYPE_CHECKING:
@@ -82,12 +84,15 @@ def checksum(*parts: Buffer) -> str:
     return running.hexdigest()
 
 
+_FOOTER = {"v": int, "sections": [{"kind": str, "offset": int, "length": int, "checksum": str, "rows?": int}]}
+
+
 @dataclass(frozen=True, slots=True)
 class SealedKind:
     """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    `code` is the beginning of its error codes, `stake` what is lost with a file. All of a `whole` file is read when it
-    is opened.
+    `code` is the beginning of its error codes, `stake` what is lost with a file, `shape` that of its footer. All of a
+    `whole` file is read when it is opened.
     """
 
     magic: bytes
@@ -95,6 +100,7 @@ class SealedKind:
     code: str
     stake: str
     action: str
+    shape: Mapping[str, Any]
     whole: bool = True
 
 
@@ -188,7 +194,12 @@ class SealedReader:
         actual = checksum(text)
         if actual.encode() != digest:
             self.damaged("has a footer with a wrong checksum")
-        footer: dict[str, Any] = json.loads(bytes(text))
+        try:
+            footer: dict[str, Any] = json.loads(bytes(text))
+        except (ValueError, RecursionError):
+            self.damaged("has a footer that is no JSON")
+        if part := misfit(footer, {**_FOOTER, **self._kind.shape}):
+            self.damaged(f"has a footer with a right checksum and a wrong value: {part}")
         starts = [section["offset"] for section in footer["sections"]]
         ends = [section["offset"] + section["length"] for section in footer["sections"]]
         if [*starts, end - length] != [0, *ends]:
@@ -203,6 +214,17 @@ SEGMENT = SealedKind(
     "its rows were acked, so this may be their only copy",
     "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
     "failOnDataLoss=false.",
+    {
+        "spool": str,
+        "fetcher": str,
+        "number": int,
+        "source": int,
+        "rows": int,
+        "bytes": int,
+        "published": PUBLISHED,
+        "counters": {"*": int},
+        "notes?": list,
+    },
     whole=False,
 )
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -340,11 +362,18 @@ class SegmentReader:
         self.info = SegmentInfo.of_footer(footer, self._file.digest)
         if self.info.name != name:
             self._file.damaged(f"says that it is {self.info.name}")
+        if sum(section.get("rows", 0) for section in self._file.of_kind("block")) != self.info.rows:
+            self._file.damaged("has blocks with other rows than it says")
 
     def index(self) -> tuple[IdKeys, Sizes]:
         """Return the key and the size in bytes of each row."""
         (section,) = self._file.of_kind("index")
-        table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
+        with self._named("an index"):
+            table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
+            table.validate(full=True)
+            _check_index(table.schema)
+        if len(table) != self.info.rows:
+            self._file.damaged("has an index of other rows than it says")
         numbers = table["number"].to_numpy()
         sizes = table["bytes"].to_numpy().astype(np.int64)
         if "hash" not in table.column_names:
@@ -359,16 +388,32 @@ class SegmentReader:
         Every block is checked before its rows are yielded; memory is mapped, not copied.
         """
         (schema_section,) = self._file.of_kind("schema")
-        schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
+        with self._named("a schema"):
+            schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
+            _ = schema.names  # which may be no UTF-8
         start = 0
         for section in self._file.of_kind("block"):
             rows = section["rows"]
             low, high = max(first, start), min(end, start + rows)
             if low < high:
-                message = pa.ipc.read_message(pa.py_buffer(self._file.checked(section)))
-                batch = pa.ipc.read_record_batch(message, schema)
+                with self._named("a block"):
+                    message = pa.ipc.read_message(pa.py_buffer(self._file.checked(section)))
+                    batch = pa.ipc.read_record_batch(message, schema)
+                    batch.validate(full=True)
+                if len(batch) != rows:
+                    self._file.damaged("has a block of other rows than it says")
                 yield low, batch.slice(low - start, high - low)
             start += rows
+
+    @contextlib.contextmanager
+    def _named(self, part: str) -> Iterator[None]:
+        """Name what Arrow cannot read: a wrong offset would end the process, a wrong length ask for all its memory."""
+        try:
+            yield
+        except (pa.ArrowException, ValueError, MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk
+                raise
+            self._file.damaged(f"has {part} that is not valid: {str(error)[:200]}")
 
     def verify(self) -> None:
         """Check every section."""
@@ -387,6 +432,15 @@ def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:
         stream.write_batch(rows)
         length = sink.tell() - begin
     return sink.getvalue().slice(begin, length)
+
+
+def _check_index(schema: pa.Schema) -> None:
+    types = {"number": pa.uint64(), "bytes": pa.uint32(), "hash": pa.binary(HASH_BYTES)}
+    names = schema.names
+    if names not in (["number", "bytes"], ["number", "bytes", "hash"]) or schema.types != [
+        types[name] for name in names
+    ]:
+        raise ValueError("it has other columns")
 
 
 def _index_stream(keys: IdKeys, sizes: list[Sizes]) -> pa.Buffer:

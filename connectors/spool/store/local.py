@@ -47,6 +47,8 @@ _ROOT: Final = 0
 _PARENT: Final = "a folder that leads to the spool"
 _INSIDE: Final = "a folder inside of the spool"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Without waiting for the other end of what may be a pipe in the place of a file."""
 _OPEN_PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN_ROOT | os.O_NOFOLLOW
@@ -230,9 +232,9 @@ class LocalStore(Store):
         folder, _, base = name.rpartition("/")
         with self.folder(folder) as descriptor:
             try:
-                file = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+                file = os.open(base, _OPEN_FILE, dir_fd=descriptor)
             except OSError as error:
-                if error.errno == errno.ELOOP:
+                if error.errno in {errno.ELOOP, errno.ENXIO}:
                     raise foreign_file(self.root, name) from error
                 raise
         try:

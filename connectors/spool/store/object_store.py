@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ServiceUnavailableError, SpoolError
 from connectors.core.extras import install_command
 from connectors.core.failpoints import failpoint
+from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, StoreWriting, parse_object_url
 
 if TYPE_CHECKING:
@@ -159,8 +160,11 @@ class ObjectStore(Store):
 
     def _holder(self, name: str) -> Holder | None:
         data = self.client.read(f"{_FOLDERS}/{name}")
-        value = json.loads(data) if data else {}
-        return Holder(**value) if value else None
+        try:
+            value = json.loads(data) if data else {}
+            return Holder(**value) if value else None
+        except (ValueError, TypeError, RecursionError):
+            raise foreign_file(self.root, f"{_FOLDERS}/{name}") from None
 
     def close_folder(self, name: str, next_file: str) -> bool:
         """Close the next name of a folder, unless it is held on this machine; return False if the name is taken."""

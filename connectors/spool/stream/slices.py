@@ -94,7 +94,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
         )
     position = offset.get("position")
     start = next((start for start in state.starts if start.nonce == offset.get("epoch")), None)
-    if start is None or not isinstance(position, int):
+    if start is None or type(position) is not int:  # True is no 1
         raise OffsetError(
             "SPOOL_OFFSET_UNKNOWN",
             f"This spool does not know the offset {position} of epoch {offset.get('epoch')}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import random
 import re
 import select
 import signal
@@ -15,7 +17,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +27,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
+from connectors.cli.observe import _fetch, _screen
+from connectors.core.errors import ConnectorError
 from connectors.observe.console import Event, LineViews, MetricViews, parse_event, read_lines
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
@@ -523,6 +527,89 @@ def test_watching_a_port_that_speaks_no_http_is_a_named_error(answer: bytes) -> 
         serving.join()
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("[OBSERVE_URL] ")
+
+
+def serve_metrics() -> str:
+    """What an observer serves of one query with two sources."""
+    exporter = Exporter(0)
+    exporter.update(measurement(3))
+    text = _fetch(exporter.url)
+    exporter.close()
+    return text
+
+
+@contextlib.contextmanager
+def answering(parts: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """A server that sends these parts of one answer, until the client goes away."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), server.accept()[0] as connection:
+                connection.recv(4096)
+                for part in parts():
+                    connection.sendall(part)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        serving.join()
+
+
+def dripping(head: bytes) -> Callable[[], Iterator[bytes]]:
+    def parts() -> Iterator[bytes]:
+        yield head
+        while True:
+            time.sleep(0.05)
+            yield b"x"
+
+    return parts
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: "], ids=["body", "header"])
+def test_an_answer_that_drips_for_ever_ends_in_a_named_error(head: bytes) -> None:
+    with answering(dripping(head)) as url, pytest.raises(ConnectorError, match="OBSERVE_URL"):
+        _fetch(url, 1.0)
+
+
+def test_an_answer_without_end_is_not_read_whole() -> None:
+    sent = 0
+
+    def parts() -> Iterator[bytes]:
+        nonlocal sent
+        yield b"HTTP/1.1 200 OK\r\n\r\n"
+        for _ in range(3 << 10):
+            yield b"#" * (1 << 20)
+            sent += 1
+
+    with answering(parts) as url:
+        done = run("watch", "--once", url)
+    assert (done.exit_code, done.stderr.partition("]")[0]) == (2, "[OBSERVE_METRICS")
+    assert sent < 64
+
+
+@pytest.mark.parametrize("label", ["2000000000", "-1", "²", "1_0", "", "x"])
+def test_a_number_of_a_source_without_sense_is_a_named_error(label: str) -> None:
+    text = serve_metrics().replace('source="0"', f'source="{label}"')
+    with pytest.raises(ConnectorError, match="OBSERVE_METRICS"):
+        MetricViews().look(text)
+
+
+def test_damaged_metrics_are_views_or_a_named_error() -> None:
+    right = serve_metrics()
+    assert MetricViews().look(right)
+    refused = 0
+    for _ in range(400):
+        lines = right.splitlines()
+        at = random.randrange(len(lines))
+        name, _, _ = lines[at].rpartition(" ")
+        values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
+        lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
+        try:
+            _screen(MetricViews().look("\n".join([*lines, ""])))
+        except ConnectorError as error:
+            assert error.code == "OBSERVE_METRICS"  # noqa: PT017 - or it is shown
+            refused += 1
+    assert refused > 40
 
 
 @pytest.mark.parametrize("before", [None, 0o644])

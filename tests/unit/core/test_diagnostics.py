@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics import connect, look_up, split_address, tls_handshake
+from connectors.core.diagnostics import connect, look_at_checkpoint, look_up, split_address, tls_handshake
 from connectors.core.errors import ConnectorError
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import free_port
@@ -122,3 +123,18 @@ def test_a_missing_certificate_of_the_client_is_told(mutual_tls: int, certificat
     with pytest.raises(ConnectorError) as error:
         tls_handshake(HOST, mutual_tls, trusting(certificates))
     assert code_of(error) == "TLS_CLIENT_CERTIFICATE"
+
+
+def test_a_checkpoint_with_a_pipe_or_a_name_that_is_no_number_is_looked_at_without_waiting(tmp_path: Path) -> None:
+    log = tmp_path / "offsets"
+    log.mkdir()
+    (log / "²").write_text("x")
+    (log / "3").write_text('v1\n{}\n{"a":{"0":5},"v":1}')
+    assert look_at_checkpoint(tmp_path, list) == [{"a": {"0": 5}, "v": 1}]
+    os.mkfifo(log / "4")
+    with pytest.raises(ConnectorError, match=r"CHECKPOINT_UNREADABLE.*no regular file"):
+        look_at_checkpoint(tmp_path, list)
+    (log / "4").unlink()
+    (log / "4").write_text("v1\n{}\n{" + '"a":{' * 100_000)
+    with pytest.raises(ConnectorError, match="CHECKPOINT_UNREADABLE"):
+        look_at_checkpoint(tmp_path, list)

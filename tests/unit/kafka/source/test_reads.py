@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,6 @@ from confluent_kafka import Producer
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.fast_path import native_reason
-from connectors.kafka.client.librdkafka import client_extension, library, new_client
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
@@ -25,6 +23,7 @@ from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
 from connectors.kafka.source.records import Event
 from connectors.testing.kafka.mock import MockKafka
+from tests.support.kafka_headers import send_header
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6
 
@@ -172,48 +171,16 @@ GOOD = 1000
 @needs_native
 def test_what_is_not_utf_8_in_the_key_of_a_header_is_replaced(mock: MockKafka) -> None:
     send(mock, [b"good"] * GOOD)
-    _send_header(mock, b"caf\xe9")
+    send_header(mock, b"caf\xe9")
     assert _rows_with_headers(mock, GOOD + 1) == [*[None] * GOOD, [{"key": "caf\ufffd", "value": b"1"}]]
 
 
 @pytest.mark.usefixtures("plain_path")
 def test_the_plain_way_names_a_record_with_such_a_key(mock: MockKafka) -> None:
     send(mock, [b"good"] * GOOD)
-    _send_header(mock, b"caf\xe9")
+    send_header(mock, b"caf\xe9")
     with pytest.raises(ConnectorError, match=rf"\[KAFKA_MALFORMED_HEADERS\].*offset {GOOD} .*\(t-0\)"):
         _rows_with_headers(mock, GOOD + 1)
-
-
-class _Argument(ctypes.Structure):
-    """rd_kafka_vu_t of librdkafka, with what a pointer and a length need."""
-
-    _fields_ = (
-        ("kind", ctypes.c_int),
-        ("first", ctypes.c_void_p),
-        ("second", ctypes.c_size_t),
-        ("rest", ctypes.c_char * 48),
-    )
-
-
-def _send_header(mock: MockKafka, key: bytes) -> None:
-    """Send a record with a header whose key is any bytes, which confluent-kafka does not."""
-    functions, pointer = ctypes.CDLL(str(client_extension())), ctypes.c_void_p
-    functions.rd_kafka_headers_new.restype = functions.rd_kafka_produceva.restype = pointer
-    text = (ctypes.c_char_p, ctypes.c_ssize_t)
-    functions.rd_kafka_header_add.argtypes = [pointer, *text, *text]
-    functions.rd_kafka_produceva.argtypes = [pointer, pointer, ctypes.c_size_t]
-    headers = functions.rd_kafka_headers_new(ctypes.c_size_t(1))
-    assert functions.rd_kafka_header_add(headers, key, len(key), b"1", 1) == 0
-    topic, value = ctypes.create_string_buffer(b"t"), ctypes.create_string_buffer(b"v")
-    arguments = (_Argument * 3)(
-        _Argument(1, ctypes.addressof(topic)),  # RD_KAFKA_VTYPE_TOPIC
-        _Argument(4, ctypes.addressof(value), 1),  # RD_KAFKA_VTYPE_VALUE
-        _Argument(10, headers),  # RD_KAFKA_VTYPE_HEADERS, which go over to the client
-    )
-    client = new_client(0, {"bootstrap.servers": mock.endpoint})
-    assert not functions.rd_kafka_produceva(client, arguments, 3)
-    assert library().rd_kafka_flush(client, 10_000) == 0
-    library().rd_kafka_destroy(client)
 
 
 @pytest.mark.parametrize("name", ["reconnect.backoff.ms", "reconnect.backoff.max.ms"])

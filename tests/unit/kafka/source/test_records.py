@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Producer
 
 from connectors.core.arrow import arrow_schema
-from connectors.core.errors import ConnectorError
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import source_schema
@@ -67,31 +66,37 @@ def test_27_headers_keep_order_and_duplicates_and_are_null_where_there_are_none(
 
 
 def test_times_are_microseconds_and_none_passes_through_as_minus_one_millisecond() -> None:
-    column = time_column(np.array([-1, 0, 1_700_000_000_123]), np.arange(3), TopicPartition("t", 0))
+    column = time_column(np.array([-1, 0, 1_700_000_000_123]))
     assert column.cast(pa.int64()).to_pylist() == [-1000, 0, 1_700_000_000_123_000]
 
 
-def test_25_a_time_in_nanoseconds_is_an_error_that_names_the_record() -> None:
-    with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_RECORD_TIMESTAMP\].*offset 8 .*\(t-3\).*nanoseconds"):
-        time_column(np.array([5, 2**62]), np.array([7, 8]), TopicPartition("t", 3))
+def test_25_a_time_that_is_no_number_of_milliseconds_is_null() -> None:
+    column = time_column(np.array([5, 2**62, -(2**62), LARGEST_MS, LARGEST_MS + 1, -LARGEST_MS - 1]))
+    assert column.cast(pa.int64()).to_pylist() == [5000, None, None, LARGEST_MS * 1000, None, None]
 
 
 @pytest.mark.parametrize("headers", [False, True])
 @pytest.mark.usefixtures("native")
-def test_25_a_read_of_a_record_whose_time_is_nanoseconds_fails_and_names_the_record(
-    mock: MockKafka, headers: bool
+def test_25_records_whose_times_are_nanoseconds_are_rows_without_a_time_and_one_warning_counts_them(
+    mock: MockKafka, headers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(mock, 1_700_000_000_123, 1_700_000_000_124, NANOSECONDS, 1_700_000_000_125)
-    with pytest.raises(ConnectorError) as caught:
-        read(mock, 0, 4, headers=headers)
-    assert caught.value.code == "KAFKA_MALFORMED_RECORD_TIMESTAMP"
-    told = rf"offset 2 has the timestamp {NANOSECONDS}, .*\(clocks-2\)\..*microseconds or nanoseconds"
-    assert re.search(told, str(caught.value))
+    send(mock, 1_700_000_000_123, NANOSECONDS, 1_700_000_000_124, NANOSECONDS)
+    for _ in range(2):  # a batch that is repeated has the same rows
+        rows = read(mock, 0, 4, headers=headers)
+        assert rows["offset"].to_pylist() == [0, 1, 2, 3]
+        assert rows["timestamp"].cast(pa.int64()).to_pylist() == [
+            1_700_000_000_123_000,
+            None,
+            1_700_000_000_124_000,
+            None,
+        ]
+    said = [record.getMessage() for record in caplog.records]
+    codes = [text for text in said if "KAFKA_MALFORMED_RECORD_TIMESTAMP" in text]
+    assert len(codes) == 2, "one a range"
+    assert re.search(r"\] 2 records of .*clocks-2.* NULL .*first is at offset 1\..*nanoseconds", codes[0])
 
 
 @pytest.mark.usefixtures("native")
-def test_25_the_largest_time_that_fits_is_read_and_the_next_one_is_an_error(mock: MockKafka) -> None:
+def test_25_the_largest_time_that_fits_is_read(mock: MockKafka) -> None:
     send(mock, LARGEST_MS, LARGEST_MS + 1)
-    assert read(mock, 0, 1)["timestamp"].cast(pa.int64()).to_pylist() == [LARGEST_MS * 1000]
-    with pytest.raises(ConnectorError, match=rf"KAFKA_MALFORMED_RECORD_TIMESTAMP.*offset 1 .* {LARGEST_MS + 1},"):
-        read(mock, 1, 2)
+    assert read(mock, 0, 2)["timestamp"].cast(pa.int64()).to_pylist() == [LARGEST_MS * 1000, None]

@@ -114,8 +114,18 @@ def test_an_offset_of_another_source_or_version_is_refused(offset: object) -> No
 
 @given(st.integers(0, 10**56))
 def test_a_position_is_read_as_it_was_written(number: int) -> None:
-    for position in (after(number), at(number), at_time(number), TRIM, END):
+    for position in (after(number), at(number), at_time(number % 253_402_300_800_000), TRIM, END):
         assert Position.parse(str(position)) == position
+
+
+@pytest.mark.parametrize("number", [-1, True, 3.9, "1", 10**15, None])
+@pytest.mark.parametrize("key", ["ts", "clean", "created"])
+def test_a_time_that_is_none_of_the_service_is_refused(key: str, number: object) -> None:
+    shard = {"p": "AFTER:7", "ts": 1, "clean": 2}
+    stream = {"created": 1, "shards": {"a": shard}}
+    (stream if key == "created" else shard)[key] = number  # type: ignore[index]
+    with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
+        read_offset({"v": 1, "streams": {ARN: stream}})
 
 
 # Starts

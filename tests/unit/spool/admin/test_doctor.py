@@ -90,7 +90,7 @@ def test_a_lock_that_cannot_be_looked_at_is_told(spool: HandSpool) -> None:
     filled(spool)
     lock = spool.root / "lock"
     lock.mkdir()
-    assert bad(look(spool.root)) == {"held by": "SYSTEM_REFUSES"}
+    assert bad(look(spool.root)) == {"held by": "SPOOL_FOREIGN_FILE"}
     lock.rmdir()
     lock.symlink_to("elsewhere")
     assert bad(look(spool.root)) == {"held by": "SPOOL_FOREIGN_FILE"}

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pickle
 import random
-from collections.abc import Mapping
+import signal
+import stat
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connectors.core.errors import SpoolError
+from connectors.spool.admin.verify import verify
+from connectors.spool.ledger.data_loss import segment_numbers
 from connectors.spool.ledger.recovery import open_ledger, read_state
-from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
+from connectors.spool.ledger.writer_lock import SpoolLock
+from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, checksum
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
+from tests.support.alterations import alterations, json_text
 from tests.support.spool_writing import HandSpool
 
 BLOCK = 512
+TAIL = struct.Struct("<16sII8s")
 FIRST_ID = 16_000_000_000_000_000
 LAST_SEGMENT = "inbox/f0/7.arrow"
 WAITING_SEGMENT = "inbox/f1/0.arrow"
@@ -242,3 +253,83 @@ def test_a_look_at_a_damaged_ledger_from_outside_is_refused_too(spool: HandSpool
     (spool.root / name).write_bytes(b"")
     with pytest.raises(SpoolError, match="SPOOL_RECORD_DAMAGED"):
         read_state(spool.store, spool.identity().spool)
+
+
+ALTERED = 250
+
+
+def resealed(name: str, data: bytes, alter: Callable[[Any], Any]) -> bytes:
+    """A file with altered JSON and right checksums, as somebody who can write to the spool could make it."""
+    if not name.startswith(("inbox/", "ids/")):
+        text = json_text(alter(json.loads(data.splitlines()[0]))).encode()
+        return text + b"\n" + checksum(text).encode() + b"\n"
+    _, length, version, magic = TAIL.unpack(data[-TAIL.size :])
+    body, footer = data[: -TAIL.size - length], data[-TAIL.size - length : -TAIL.size]
+    text = json_text(alter(json.loads(footer))).encode()
+    return body + text + TAIL.pack(checksum(text).encode(), len(text), version, magic)
+
+
+def test_a_value_altered_under_a_right_checksum_gives_the_same_rows_or_a_named_error(spool: HandSpool) -> None:
+    wanted, before = use(spool), spool.files()
+    cases: list[tuple[str, str, Any]] = []
+    for name, data in before.items():
+        values: list[Any] = []
+        resealed(name, data, lambda value, values=values: values.append(value) or value)
+        cases += [(name, *each) for each in alterations(values[0])]
+    refused, wrong = 0, []
+    for name, done, altered in random.sample(cases, ALTERED):
+        _write(spool.root / name, resealed(name, before[name], lambda _, altered=altered: altered))
+        try:
+            found = use(spool)
+        except SpoolError:  # each has a code
+            refused += 1
+        except Exception as error:  # noqa: BLE001 - all that is left is a finding
+            wrong.append(f"{name}: {done}: {error!r}")
+        else:
+            wrong += [] if found == wanted else [f"{name}: {done}: {found}"]
+        _restore(spool, before)
+    assert not wrong
+    assert refused > ALTERED // 3
+
+
+FOREIGN_NAMES = ("²", "٣", "1_0", "+1", " 1", "1" * 200, "x", "0x1")
+
+
+def test_a_file_whose_name_is_no_number_is_nobodys(spool: HandSpool) -> None:
+    wanted = use(spool)
+    for folder in ("epochs", "ledger", "ledger/2", "inbox/f0", "inbox/f1", "quarantine"):
+        (spool.root / folder).mkdir(exist_ok=True)
+        for name in FOREIGN_NAMES:
+            (spool.root / folder / (f"{name}.arrow" if folder.startswith("inbox") else name)).write_bytes(b"x")
+    assert use(spool) == wanted
+    assert verify(str(spool.root)).sound
+    assert segment_numbers(spool.store, "f1") == [0]
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK])
+def test_a_pipe_in_the_place_of_any_file_is_refused_and_not_waited_for(kind: int, spool: HandSpool) -> None:
+    before = spool.files()
+    (spool.root / "lock").touch()
+    for name in [*live_files(spool), "lock"]:
+        (spool.root / name).unlink()
+        os.mknod(spool.root / name, kind | 0o600)
+        with within(10), pytest.raises(SpoolError, match=r"^\[SPOOL_FOREIGN_FILE\]"):
+            SpoolLock(str(spool.root), os.getpid()).acquire() if name == "lock" else use(spool)
+        (spool.root / name).unlink()
+        _restore(spool, before)
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail what takes longer, as an `open` of a pipe does."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("It waits")
+
+    previous = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
