@@ -27,9 +27,7 @@ from pyspark.sql.datasource import (
 from connectors.core.errors import ConnectorError, OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS
-from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
-from connectors.core.retry import end_with_parent
-from connectors.core.spark import (
+from connectors.core.processes.spark import (
     ADMISSION_CONTROL,
     DataSourceStreamArrowWriter,
     ReadAllAvailable,
@@ -37,6 +35,8 @@ from connectors.core.spark import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
+from connectors.core.retry import end_with_parent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,9 +207,9 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     def max_rows(self) -> int | None:
         """Return the most rows of a batch; None for any number."""
 
-    @abstractmethod
     def is_limited(self) -> bool:
         """Return whether an option limits a batch."""
+        return self.max_rows() is not None
 
     @abstractmethod
     def is_bounded(self) -> bool:

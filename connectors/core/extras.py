@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -25,6 +26,7 @@ __all__ = [
     "not_installed",
     "packages_missing",
     "ptars_obstacle",
+    "spark_imports",
     "warn_not_fast",
 ]
 
@@ -40,6 +42,23 @@ TESTED_PTARS: Final = ("0.0.25",)
 def install_advice(extra: str) -> str:
     """Return the instruction that installs an extra wherever the pack runs."""
     return f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
+
+
+@contextlib.contextmanager
+def spark_imports(where: str) -> Iterator[None]:
+    """Import what needs Spark; raise a `ConnectorError` with the code ``SPARK_MISSING`` where there is none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"pyspark", "py4j"}:
+            raise
+        raise ConnectorError(
+            "SPARK_MISSING",
+            f"This Python has no Spark: {sys.executable} cannot import {error.name}",
+            where,
+            "Where a platform brings Spark, use the Python that it starts, or put its folder on PYTHONPATH. Elsewhere: "
+            f"{install_advice('spark')}",
+        ) from None
 
 
 def install_command(extra: str = "", version: str = "") -> str:

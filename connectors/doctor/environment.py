@@ -59,7 +59,7 @@ def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
     except PackageNotFoundError:
         installed = _version_in(Path(environ.get("SPARK_HOME", "")))
         if not installed:
-            found = "pyspark is not installed for this Python"
+            found = "this Python has no Spark: pyspark is not installed"
             yield Finding.failure("spark", "version", found, fix, "SPARK_MISSING")
             return
     if numbers(installed)[0] < OLDEST_SPARK:
@@ -84,7 +84,7 @@ def _spark_features() -> Iterator[Finding]:
     """Yield what this Spark has of the features that came after 4.0; nothing where it cannot be imported."""
     if not_installed(["pyspark"]):
         return
-    from connectors.core.spark import features  # noqa: PLC0415 - imports pyspark
+    from connectors.core.processes.spark import features  # noqa: PLC0415 - imports pyspark
 
     for feature, is_there in features().items():
         yield Finding.ok("spark", feature, "this Spark has it" if is_there else "this Spark does without it")

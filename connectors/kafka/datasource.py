@@ -24,7 +24,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError, SourceGoneError
 from connectors.core.formats import connector_named
-from connectors.core.spark import Filter, ReadAllAvailable, ReadLimit
+from connectors.core.processes.spark import Filter, ReadAllAvailable, ReadLimit
 
 _KAFKA: Final = connector_named("kafka")
 
@@ -77,10 +77,6 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
     def max_rows(self) -> int | None:
         """Return the option ``maxOffsetsPerTrigger``."""
         return self.options.max_offsets_per_trigger
-
-    def is_limited(self) -> bool:
-        """Return whether an option limits a batch."""
-        return self.options.max_offsets_per_trigger is not None
 
     def is_bounded(self) -> bool:
         """Return the option ``availableNow``."""

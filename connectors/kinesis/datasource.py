@@ -25,7 +25,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
-from connectors.core.spark import ReadAllAvailable, ReadLimit
+from connectors.core.processes.spark import ReadAllAvailable, ReadLimit
 
 _KINESIS: Final = connector_named("kinesis")
 

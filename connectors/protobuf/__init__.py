@@ -8,9 +8,9 @@ the size of a batch), `ptars` (the fast one) and `confluent` (frames and registr
 
 from __future__ import annotations
 
-from connectors.core.extras import extra_imports
+from connectors.core.extras import extra_imports, spark_imports
 
-with extra_imports("protobuf", "connectors.protobuf"):
+with spark_imports("connectors.protobuf"), extra_imports("protobuf", "connectors.protobuf"):
     from connectors.protobuf.functions import from_protobuf, register_sql, to_protobuf
 
 __all__ = ["from_protobuf", "register_sql", "to_protobuf"]

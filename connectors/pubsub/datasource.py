@@ -29,7 +29,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
-from connectors.core.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
+from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 
 _PUBSUB: Final = connector_named("pubsub")

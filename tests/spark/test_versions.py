@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors import register
-from connectors.core.spark import ADMISSION_CONTROL
+from connectors.core.processes.spark import ADMISSION_CONTROL
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process

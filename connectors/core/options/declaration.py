@@ -23,7 +23,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_of
-from connectors.core.options.kinds import SECRET, Kind, option_text
+from connectors.core.options.kinds import BOOLEAN, SECRET, Kind, option_text
 
 __all__ = [
     "Option",
@@ -133,6 +133,17 @@ def option(name: str, kind: Kind[T], doc: str, *, default: str | None = _REQUIRE
         return dataclasses.field(metadata={_METADATA_KEY: Option(name, kind, doc, required=True, **details)})
     value = None if default is None else kind.parse(default)
     return dataclasses.field(default=value, metadata={_METADATA_KEY: Option(name, kind, doc, default, **details)})
+
+
+def available_now_option() -> bool:
+    """Declare the option of streams that says to Spark before 4.2 what newer ones know."""
+    return option(
+        "availableNow",
+        BOOLEAN,
+        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
+        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
+        default="false",
+    )
 
 
 def declared_options(cls: type) -> Mapping[str, Option]:

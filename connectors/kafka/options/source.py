@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.declaration import available_now_option, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
@@ -200,13 +200,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "The most offsets of a task: larger ranges are split.",
         default=None,
     )
-    available_now: bool = option(
-        "availableNow",
-        BOOLEAN,
-        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
-        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
-        default="false",
-    )
+    available_now: bool = available_now_option()
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         _positive("maxOffsetsPerTrigger"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from connectors.core.errors import OffsetError
-from connectors.core.spark import (
+from connectors.core.processes.spark import (
     EqualNullSafe,
     EqualTo,
     Filter,

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import Option, conflict, declared_options, option, parse_options
+from connectors.core.options.declaration import (
+    Option,
+    available_now_option,
+    conflict,
+    declared_options,
+    option,
+    parse_options,
+)
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, PATH, STRING, Kind, choice
 from connectors.kinesis import FORMAT
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
@@ -201,13 +208,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="polling",
         aliases=("consumerType", "readerType", "kinesis.consumerType"),
     )
-    available_now: bool = option(
-        "availableNow",
-        BOOLEAN,
-        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
-        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
-        default="false",
-    )
+    available_now: bool = available_now_option()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger",
         INTEGER,

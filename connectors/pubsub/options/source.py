@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.declaration import available_now_option, conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice, duration_or
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
@@ -101,13 +101,7 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         default="64g",
         minimum="64kb",
     )
-    available_now: bool = option(
-        "availableNow",
-        BOOLEAN,
-        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
-        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
-        default="false",
-    )
+    available_now: bool = available_now_option()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
     )

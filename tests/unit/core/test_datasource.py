@@ -55,7 +55,7 @@ import os, time
 from connectors.core.datasource import StreamReader
 
 class Reader(StreamReader):
-    latestOffset = partitions = max_rows = None
+    latestOffset = partitions = max_rows = is_bounded = None
 
     def __init__(self):
         pass

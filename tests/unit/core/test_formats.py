@@ -96,6 +96,26 @@ def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
         importlib.import_module("connectors.nothing")
 
 
+NO_SPARK = """
+import connectors
+def no_spark():
+    connectors.register(None)
+for action in (no_spark, lambda: importlib.import_module("connectors.protobuf")):
+    try:
+        action()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_without_spark_the_error_says_both_ways_to_have_one() -> None:
+    for line, where in zip(run(NO_SPARK, "pyspark"), ("register", "connectors.protobuf"), strict=True):
+        assert line.startswith(f"ConnectorError [SPARK_MISSING] This Python has no Spark: {sys.executable} cannot")
+        assert f"({where})" in line
+        assert "put its folder on PYTHONPATH" in line
+        assert line.endswith(install_advice("spark"))
+
+
 READ = """
 import logging
 logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")

@@ -59,7 +59,7 @@ def test_a_wait_that_is_added_is_found(tmp_path: Path) -> None:
 def test_a_source_says_what_it_waits_for_or_waits_for_seconds(row: list[str]) -> None:
     _, limit, _, says, _ = row
     if says == "—":
-        assert max(float(each) for each in re.findall(r"(\d+) s\b", limit)) <= SHORT_SECONDS
+        assert max(float(each) for each in re.findall(r"([\d.]+) s\b", limit)) <= SHORT_SECONDS
         return
     (code,) = re.findall(r"`(\w+)`", says)
     assert any(f"[{code}]" in text for text in CODE.values())
@@ -77,7 +77,7 @@ def test_limits_are_those_of_the_code(row: list[str]) -> None:
             for function in functions(row)
         )
     ]
-    for seconds, name in re.findall(r"(\d+) s \(`(_?[A-Z_]+)`\)", row[1]):
+    for seconds, name in re.findall(r"([\d.]+) s \(`(_?[A-Z_]+)`\)", row[1]):
         assert any(_constant(text, name) == float(seconds) for text in [*modules, *CODE.values()]), name
     for name, default in re.findall(r"`([\w.]+)` \((\w+)\)", row[1]):
         if name != "kafka.delivery.timeout.ms":
