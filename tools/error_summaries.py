@@ -120,6 +120,7 @@ SUMMARIES: Final = {
     "PUBSUB_UNAUTHENTICATED": "The service does not accept the credentials.",
     "RECURSIVE_PROTOBUF_SCHEMA": "The schema is recursive, and `recursive.fields.max.depth` is not set.",
     "SPARK_HOME_DIFFERS": "SPARK_HOME names another Spark than the one that Python imports, or none.",
+    "SPARK_MISSING": "This Python has no Spark.",
     "SPARK_TOO_OLD": "This Spark is older than 4.0.",
     "SPOOL_FENCED": "Another query has taken the spool over.",
     "SPOOL_FOREIGN_FILE": "The folder of the spool holds something that does not belong to it.",

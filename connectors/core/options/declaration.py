@@ -135,7 +135,7 @@ def option(name: str, kind: Kind[T], doc: str, *, default: str | None = _REQUIRE
     return dataclasses.field(default=value, metadata={_METADATA_KEY: Option(name, kind, doc, default, **details)})
 
 
-def available_now_option() -> bool:
+def available_now() -> bool:
     """Declare the option of streams that says to Spark before 4.2 what newer ones know."""
     return option(
         "availableNow",

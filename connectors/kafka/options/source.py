@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from connectors.core.options.declaration import available_now_option, option, parse_options
+from connectors.core.options.declaration import available_now, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
@@ -200,7 +200,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "The most offsets of a task: larger ranges are split.",
         default=None,
     )
-    available_now: bool = available_now_option()
+    available_now: bool = available_now()
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         _positive("maxOffsetsPerTrigger"),

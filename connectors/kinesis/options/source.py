@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import (
-    Option,
-    available_now_option,
-    conflict,
-    declared_options,
-    option,
-    parse_options,
-)
+from connectors.core.options.declaration import Option, available_now, conflict, declared_options, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, PATH, STRING, Kind, choice
 from connectors.kinesis import FORMAT
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
@@ -208,7 +201,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="polling",
         aliases=("consumerType", "readerType", "kinesis.consumerType"),
     )
-    available_now: bool = available_now_option()
+    available_now: bool = available_now()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger",
         INTEGER,

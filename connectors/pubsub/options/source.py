@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import available_now_option, conflict, option, parse_options
+from connectors.core.options.declaration import available_now, conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice, duration_or
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
@@ -101,7 +101,7 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         default="64g",
         minimum="64kb",
     )
-    available_now: bool = available_now_option()
+    available_now: bool = available_now()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
     )
