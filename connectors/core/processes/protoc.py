@@ -30,7 +30,10 @@ _PLACE: Final = re.compile(r"^(.+?\.proto:\d+(?::\d+)?): (.*)", re.MULTILINE)
 
 
 def run_protoc(
-    arguments: Sequence[str], limits: Mapping[str, int] | None = None, seconds: float | None = None
+    arguments: Sequence[str],
+    limits: Mapping[str, int] | None = None,
+    seconds: float | None = None,
+    folder: str | None = None,
 ) -> tuple[bool, str]:
     """Return whether protoc accepts its input, and the first 64 kB of what it printed, or what ended it.
 
@@ -40,6 +43,7 @@ def run_protoc(
         arguments: of protoc; they are not a command line, so they may be long.
         limits: by their names in the module `resource`.
         seconds: after which it is killed, however little it was given to run.
+        folder: where it runs; the present one, if absent.
 
     Raises:
         ConnectorError: PROTOC_FAILED, whatever the input: it did not start, or not end in time.
@@ -56,6 +60,7 @@ def run_protoc(
                 stderr=output,
                 env=environment,
                 timeout=seconds,
+                cwd=folder,
                 check=False,
             ).returncode
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -66,6 +71,8 @@ def run_protoc(
         printed = output.read(_MOST_OUTPUT).decode(errors="replace").strip()
     if ended < 0:
         return False, f"it was ended by {_signal_name(-ended)}"
+    if limits and "cannot allocate memory" in printed:  # of the system's library, which then ends the process
+        return False, "it needs too much memory"
     if ended not in {0, _REFUSED}:
         raise _failed(printed.rpartition("\n")[2][:300] or f"it ended with {ended}")
     return not ended, printed

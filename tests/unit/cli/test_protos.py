@@ -110,5 +110,99 @@ def test_a_file_of_arguments_runs_no_program(tmp_path: Path, monkeypatch: pytest
 def test_names_with_a_dash_or_an_at_further_down_are_compiled_and_so_is_a_folder_of_such_a_name(tmp_path: Path) -> None:
     for name in ("a/@scope/x.proto", "a/-y.proto"):
         (tmp_path / "-@" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "-@" / name).write_text('syntax = "proto3";')
+        (tmp_path / "-@" / name).write_text(f'syntax = "proto3"; message M{len(name)} {{}}')
     assert "2 files" in run(tmp_path / "-@", "--output", tmp_path / "x.desc").stdout
+
+
+MONEY = 'syntax = "proto3"; package google.type; message Money { int64 units = 1; }'
+STAMP = 'syntax = "proto3"; package google.protobuf; message Timestamp { int64 seconds = 1; int32 nanos = 2; }'
+ITEM = 'syntax = "proto3"; package shop; message Item { string name = 1; }'
+LAYOUTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
+    "third_party": (
+        {"shop/order.proto": 'import "google/type/money.proto";', "third_party/google/type/money.proto": MONEY},
+        "",
+        [],
+    ),
+    "vendored protobuf": (
+        {
+            "shop/order.proto": 'import "google/protobuf/timestamp.proto"; import "google/type/money.proto";',
+            "google/protobuf/timestamp.proto": STAMP,
+            "vendor/google/protobuf/timestamp.proto": STAMP,
+            "vendor/google/type/money.proto": MONEY,
+        },
+        "",
+        [],
+    ),
+    "copies of a build": (
+        {
+            "shop/order.proto": 'import "shop/item.proto"; // import "gone.proto";',
+            "shop/item.proto": ITEM,
+            "build/protos/shop/item.proto": ITEM,
+        },
+        "",
+        [],
+    ),
+    "a folder below the root": (
+        {"shop/order.proto": 'import "shop/item.proto"; /* import "gone.proto"; */', "shop/item.proto": ITEM},
+        "shop",
+        ["--include", "."],
+    ),
+    "two roots, one in the other": (
+        {
+            "shop/order.proto": 'import "shop/item.proto"; import "google/type/money.proto";',
+            "shop/item.proto": ITEM,
+            "shop/google/type/money.proto": MONEY,
+        },
+        "",
+        [],
+    ),
+    "one of two versions": (
+        {"v1/item.proto": ITEM, "v2/item.proto": ITEM.replace("name", "title"), "shop/order.proto": ""},
+        "",
+        ["--exclude", "v1/*"],
+    ),
+}
+ORDER = "message Order { int64 id = 1; }"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_roots_are_found_by_the_imports(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, folder, arguments = LAYOUTS[layout]
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path,
+        {
+            name: text if "syntax" in text else f'syntax = "proto3"; package shop; {text}\n{ORDER}'
+            for name, text in files.items()
+        },
+    )
+    run(folder or ".", "--output", "all.desc", *arguments)
+    assert columns(tmp_path / "all.desc", "shop.Order") == "struct<id:bigint>"
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_two_files_that_define_the_same_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, {"v1/item.proto": ITEM, "v2/item.proto": ITEM.replace("name", "title")})
+    stderr = run(".", code=2).stderr
+    assert 'is already defined in file "v1/item.proto"' in stderr
+    assert "(v2/item.proto:1:" in stderr
+    assert "leave one of them out by --exclude" in stderr
+    run(".", "--exclude", "v2/*", "--output", "v1.desc")
+
+
+def test_two_files_that_are_imported_by_one_name_are_both_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    order = f'syntax = "proto3"; package shop; import "item.proto"; {ORDER}'
+    write(tmp_path, {"a/item.proto": ITEM, "b/item.proto": ITEM.replace("name", "title"), "order.proto": order})
+    stderr = run(".", code=2).stderr
+    assert "[PROTOS_COLLIDE] a/item.proto and b/item.proto are imported by one name and differ" in stderr
+    run(".", "--exclude", "b/*", "--output", "a.desc")
+    assert columns(tmp_path / "a.desc", "shop.Item") == "struct<name:string>"
