@@ -196,6 +196,8 @@ Stream = TypeVar("Stream", bound=MicroBatchStream)
 class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Options, Stream]):
     """The reader of a stream; a connector adds `latestOffset` and `partitions`."""
 
+    answers_in_parts: ClassVar[bool] = False
+    """Whether a first `latestOffset` without a limit may end before the newest record."""
     _parsed: Options | None = None
     _stream: Stream | None = None
 
@@ -272,6 +274,7 @@ class PlannedStartReader(DataSourceStreamReader):
         self._reader = reader
         self._planned: dict[str, Any] | None = None
         """The end that was planned last; None until Spark has planned or asked."""
+        self._is_first = True
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the constant of the reader."""
@@ -282,7 +285,10 @@ class PlannedStartReader(DataSourceStreamReader):
         if self._planned is None:
             self._planned = dict(SENTINEL)
             self._warn_of_limit()
-        limit = ReadAllAvailable() if self._reader.is_bounded() else self._reader.getDefaultReadLimit()
+        # The run may be a bounded one, which asks once.
+        takes_all = self._is_first and self._reader.answers_in_parts and not self._reader.is_limited()
+        self._is_first = False
+        limit = ReadAllAvailable() if takes_all or self._reader.is_bounded() else self._reader.getDefaultReadLimit()
         return self._reader.latestOffset(self._planned, limit)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -91,6 +91,7 @@ class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
     """The reader of a stream."""
 
     connector = _KINESIS
+    answers_in_parts = True
 
     def open_stream(self) -> KinesisStream:
         """Start the threads that follow the shards."""
