@@ -5,6 +5,7 @@ A function of pandas that returns a struct cannot return NULL for it, so the str
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +44,9 @@ def pandas_function(call: DecodeCall, kind: DataType, *, headers: bool) -> Calla
 
     wrapped = StructType([StructField(_VALUE, kind)])
     function: Any = decode_with_headers if headers else decode_alone
-    made: Any = pandas_udf(function, wrapped, PandasUDFType.SCALAR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
+        made: Any = pandas_udf(function, wrapped, PandasUDFType.SCALAR)
 
     def column_of(*columns: Any) -> Column:
         column: Column = made(*columns).getField(_VALUE)
