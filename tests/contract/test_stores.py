@@ -385,13 +385,15 @@ def test_the_program_says_what_to_export_and_ends_when_it_is_told(theirs: Place)
     command = [sys.executable, "-m", "connectors.testing.servers.object_stores", theirs.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        lines = list(
-            iter(lambda: process.stdout.readline().strip(), f"# spoolLocation={STORES[theirs.name].location('FOLDER')}")
-        )
+        endpoint = process.stdout.readline().strip().removeprefix("listening on ")
+        wanted = STORES[theirs.name].access_environment(endpoint)
+        lines: list[str] = []
+        while sum(line.startswith("export ") for line in lines) < len(wanted):
+            lines.append(process.stdout.readline().strip() or pytest.fail(f"it ended after {lines}"))
         process.terminate()
-    endpoint = lines[0].removeprefix("listening on ")
-    exported = dict(line.removeprefix("export ").split("=", 1) for line in lines[1:])
-    assert exported == STORES[theirs.name].access_environment(endpoint)
+    exported = dict(line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
+    assert exported == wanted
+    assert f"# spoolLocation: {STORES[theirs.name].location('FOLDER')}" in lines
     assert process.returncode == 0
 
 

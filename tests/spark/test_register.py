@@ -49,10 +49,10 @@ CASES: list[tuple[str, bool, dict[str, str]]] = [
 """Format, whether it is written, and options that together hold every secret option."""
 
 
-def run(command: list[str], **environ: str) -> tuple[list[str], str]:
+def run(command: list[str], folder: Path = ROOT, **environ: str) -> tuple[list[str], str]:
     """The lines that a program prints, and its standard error."""
     environment = {name: value for name, value in {**os.environ, **environ}.items() if value}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.splitlines(), done.stderr
 
@@ -117,7 +117,8 @@ def test_a_python_that_was_set_and_lacks_the_pack_is_named_with_the_two_lines_th
     bare_path: str, tmp_path: Path
 ) -> None:
     python = f"{tmp_path}/bin/python3"
-    _, log = run([sys.executable, "-c", JOB, "local[1]", "no"], PATH=bare_path, PYSPARK_PYTHON=python)
+    # Elsewhere than in the clone, where Spark's workers would find the pack in the present folder.
+    _, log = run([sys.executable, "-c", JOB, "local[1]", "no"], tmp_path, PATH=bare_path, PYSPARK_PYTHON=python)
     assert f"[SPARK_WORKER_PYTHON] Tasks run on {python}, which does not have connectors and pyarrow;" in log
     assert '\n    import os, sys\n    os.environ["PYSPARK_PYTHON"] = sys.executable\n' in log
 

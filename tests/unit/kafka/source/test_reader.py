@@ -44,7 +44,8 @@ class Held(Fetched):
     @classmethod
     def batch(cls, parts: Sequence[Self], *_: Any, **__: Any) -> pa.RecordBatch:
         offsets = np.concatenate([part.offsets for part in parts])
-        return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
+        times = pa.array(offsets, pa.timestamp("us", tz="UTC"))
+        return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64()), "timestamp": times})
 
     def free(self) -> None:
         self._given_back += self.offsets.tolist()

@@ -1023,6 +1023,7 @@ class TestProcess:
         line = program.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:")
         endpoint = line.removeprefix("listening on ").strip()
+        assert program.stdout.readline() == f"# endpoint: {endpoint}\n"
         assert program.stdout.readline() == f"export PUBSUB_EMULATOR_HOST={endpoint}\n"
         with PubSubControl(endpoint) as control:
             control.create_topic(TOPIC)
