@@ -391,6 +391,8 @@ class LedgerState:
         self.head, self.bytes, self.ordinal = placed.end, self.bytes + placed.bytes, self.ordinal + 1
         if entry.published is not None:
             self.published = max(self.published or 0, entry.published[1])
+        if not self.starts:
+            raise record_damaged("A snapshot names no start", "the newest snapshot")
         self.starts[-1] = self.starts[-1]._replace(last=self.head)
 
     def _free(self, names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError
 from connectors.core.offsets import VERSION, Offset
-from connectors.spool.errors import reading_errors
+from connectors.spool.errors import reading_errors, record_damaged
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
@@ -72,6 +72,8 @@ class Slice:
 
 def offset_at(state: LedgerState, position: int) -> Offset:
     """Return the offset of a position, with the nonce of the start that admitted the row before it."""
+    if not state.starts:
+        raise record_damaged("A snapshot names no start", "the newest snapshot")
     start = next((start for start in reversed(state.starts) if start.first < position <= start.last), state.starts[-1])
     if not start.first <= position <= start.last:
         start = next(start for start in state.starts if start.first <= position <= start.last)
@@ -160,6 +162,8 @@ def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list
     """Cut a batch into partitions: contiguous ranges of positions, near-equal in rows (rule R5)."""
     if first == end:
         return []
+    if not state.layouts:
+        raise record_damaged("A snapshot with rows has no layout", "the newest snapshot")
     # The layout in force at the end of the range: the last one made below it.
     layout = next((layout for layout in reversed(state.layouts) if layout.position < end), state.layouts[0])
     wanted = -(-bytes_between(state, first, end, sizes) // layout.partition_bytes)

@@ -256,6 +256,7 @@ def test_a_look_at_a_damaged_ledger_from_outside_is_refused_too(spool: HandSpool
 
 
 ALTERED = 250
+"""Of some 7,000 alterations."""
 
 
 def resealed(name: str, data: bytes, alter: Callable[[Any], Any]) -> bytes:
@@ -275,7 +276,8 @@ def test_a_value_altered_under_a_right_checksum_gives_the_same_rows_or_a_named_e
     for name, data in before.items():
         values: list[Any] = []
         resealed(name, data, lambda value, values=values: values.append(value) or value)
-        cases += [(name, *each) for each in alterations(values[0])]
+        # A snapshot without segments is that of a spool whose rows are all freed: nothing tells it from an altered one.
+        cases += [(name, *each) for each in alterations(values[0]) if each[0] != "state/segments = []"]
     refused, wrong = 0, []
     for name, done, altered in random.sample(cases, ALTERED):
         _write(spool.root / name, resealed(name, before[name], lambda _, altered=altered: altered))
