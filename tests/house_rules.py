@@ -324,7 +324,10 @@ _STARTS_WITHOUT_ARGUMENTS = re.compile(
     r"|asyncio\.create_subprocess_\w+)"
 )
 # The launcher becomes the program that its caller names.
-EXCEPTED_STARTS = {("connectors/testing/servers/process.py", "os.execv")}
+EXCEPTED_STARTS = {
+    ("connectors/testing/servers/process.py", "os.execv"),
+    ("connectors/testing/spark_protocol/template.py", "os.fork"),  # of a process that the helper's command started
+}
 
 
 def _is_interpreter(node: ast.AST) -> bool:

@@ -1,8 +1,9 @@
 """The process in which Spark keeps a stream reader, driven over the same socket as by Spark's JVM.
 
-The process is PySpark's own: ``python -m pyspark.sql.streaming.python_streaming_source_runner``. So offsets, limits,
-partitions and errors cross here as they do in Spark, and the process sees what a reader sees there: a socket, a
-standard input that stays open as long as its parent lives, and an output that somebody reads.
+The process runs PySpark's own ``pyspark.sql.streaming.python_streaming_source_runner``. So offsets, limits, partitions
+and errors cross here as they do in Spark, and the process sees what a reader sees there: a socket, a standard input
+that stays open as long as its driver lives, and an output that somebody reads. Unlike in Spark it is forked from a
+process that has imported PySpark; that process is its parent, and ends when the driver does.
 
 Seen on Spark 4.3: when a query stops, the process gets SIGTERM and its socket is closed at the same moment. A reader
 that raises in a call gets `stop()`, then its process ends. A reader that is inside a call while its parent dies runs
@@ -28,7 +29,6 @@ from typing import Any
 from pyspark.serializers import SpecialLengths, UTF8Deserializer, read_int, write_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
-from connectors.core.processes.interpreter import python_command
 from connectors.testing.spark_protocol.errors import (
     ProtocolError,
     ReaderDiedError,
@@ -36,6 +36,7 @@ from connectors.testing.spark_protocol.errors import (
     ReaderTimeoutError,
 )
 from connectors.testing.spark_protocol.system import OutputReader, child_environment, descendants, resident_bytes
+from connectors.testing.spark_protocol.template import fork_reader
 
 __all__ = [
     "ReaderProcess",
@@ -86,13 +87,8 @@ class ReaderProcess:
             address = str(Path(self._folder.name) / "socket")
             self._listener.bind(address)
             self._listener.listen(1)
-            self._process = subprocess.Popen(
-                python_command("-m", runner.__name__),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=child_environment({**(environment or {}), "PYTHON_WORKER_FACTORY_SOCK_PATH": address}),
-            )
+            factory = {"PYTHON_WORKER_FACTORY_SOCK_PATH": address}
+            self._process = fork_reader(child_environment({**(environment or {}), **factory}))
             self._output = OutputReader(self._process.stdout, self.log)
             self._socket = self._accept()
             self._stream = self._socket.makefile("rwb", 65536)
@@ -302,6 +298,5 @@ class ReaderProcess:
         self._folder.cleanup()
 
     def _close_pipes(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._process.stdin.close()
         self._output.close()
