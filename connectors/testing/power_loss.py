@@ -25,11 +25,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from connectors.spool.store.local import Disk
+from connectors.spool.store.disk import Disk
 
 __all__ = ["DiskCall", "DiskModel", "RecordingDisk", "Tree", "Way", "write_tree"]
 
-Kind = Literal["create", "write", "fsync", "mkdir", "link", "unlink", "rmdir"]
+Kind = Literal["create", "write", "truncate", "allocate", "fsync", "mkdir", "link", "rename", "unlink", "rmdir"]
 
 Tree = dict[str, bytes | None]
 """What a folder holds: the bytes of each file, and None for each folder below it, by path."""
@@ -57,7 +57,7 @@ class DiskCall:
     Attributes:
         kind: the call, as `Disk` names it.
         path: what it is about, from the recorded folder on; "" is that folder itself.
-        source: of a link, the name that the file had.
+        source: of a link or a rename, the name that the file had.
         data: what was written.
     """
 
@@ -89,6 +89,31 @@ class RecordingDisk(Disk):
             self._note("create", self._path(folder, name))
             return file
 
+    def open_or_create(self, name: str, folder: int, mode: int) -> int:
+        """See `Disk.open_or_create`; recorded, as the creation of a file, if there was none."""
+        path = self._path(folder, name)
+        self.before("create", path)
+        with self.lock:
+            is_new = not os.path.lexists(f"{self._folder}/{path}")
+            file = super().open_or_create(name, folder, mode)
+            if is_new:
+                self._note("create", path)
+            return file
+
+    def truncate(self, file: int) -> None:
+        """See `Disk.truncate`."""
+        self.before("truncate", self._path(file))
+        with self.lock:
+            super().truncate(file)
+            self._note("truncate", self._path(file))
+
+    def allocate(self, file: int, size: int) -> None:
+        """See `Disk.allocate`."""
+        self.before("allocate", self._path(file))
+        with self.lock:
+            super().allocate(file, size)
+            self._note("allocate", self._path(file))
+
     def write(self, file: int, data: bytes | memoryview) -> int:
         """See `Disk.write`."""
         self.before("write", self._path(file))
@@ -116,6 +141,14 @@ class RecordingDisk(Disk):
         with self.lock:
             super().link(source, source_folder, name, folder)
             self._note("link", self._path(folder, name), source=self._path(source_folder, source))
+
+    def rename(self, source: str, source_folder: int, name: str, folder: int) -> None:
+        """See `Disk.rename`."""
+        self.before("rename", self._path(folder, name))
+        with self.lock:
+            before = self._path(source_folder, source)
+            super().rename(source, source_folder, name, folder)
+            self._note("rename", self._path(folder, name), source=before)
 
     def unlink(self, name: str, folder: int) -> None:
         """See `Disk.unlink`."""
@@ -169,7 +202,10 @@ class _Folder:
 
 
 class DiskModel:
-    """A recorded folder after some calls, with what is durable of it; it begins empty."""
+    """A recorded folder after some calls, with what is durable of it; it begins empty.
+
+    Allocated space is no content: such a file stays as it was. A truncation is durable at once.
+    """
 
     def __init__(self) -> None:
         self._root = _Folder()
@@ -185,13 +221,22 @@ class DiskModel:
                 node.sync()
             else:
                 node.synced = len(node.data)
+        elif call.kind == "truncate":
+            file = self._file(call.path)
+            file.data.clear()
+            file.synced = 0
         elif call.kind == "create":
             self._folder(folder).change(name, _File())
         elif call.kind == "mkdir":
             self._folder(folder).change(name, _Folder())
         elif call.kind == "link":
             self._folder(folder).change(name, self._file(call.source))
-        else:
+        elif call.kind == "rename":
+            before, _, old = call.source.rpartition("/")
+            file = self._file(call.source)
+            self._folder(before).change(old, None)
+            self._folder(folder).change(name, file)
+        elif call.kind != "allocate":
             self._folder(folder).change(name, None)
 
     def left(self, way: Way, choose: random.Random | None = None) -> Tree:

@@ -6,6 +6,7 @@ long, belong to ``./dev chaos stores``.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from uuid import uuid4
 
 import pytest
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, SpoolDamagedError
 from connectors.core.options.kinds import Secret
+from connectors.spool.ledger.identity import refuse_foreign_folder
 from connectors.spool.ledger.writer_lock import SpoolLease
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
@@ -126,16 +128,26 @@ def test_a_place_can_be_used_is_left_empty_and_can_be_used_again(place: Place) -
     assert [place.open().list(folder) for folder in ("epochs", "ids", "inbox", "ledger", "probe")] == [[]] * 5
 
 
+@pytest.mark.parametrize("name", ["quarantine/x", "wiping"])
+def test_a_place_without_a_spool_that_has_a_foreign_file_under_its_names_is_refused(place: Place, name: str) -> None:
+    store = place.open()
+    refuse_foreign_folder(store)
+    store.create(name, b"mine")
+    with pytest.raises(SpoolDamagedError, match=rf"^\[SPOOL_FOREIGN_FILE\].*{name}"):
+        refuse_foreign_folder(store)
+    assert store.read(name) == b"mine"
+
+
 def test_a_name_that_is_taken_keeps_its_bytes(place: Place) -> None:
-    assert place.open("a").put("ids/a", b"first")
-    assert not place.open("b").put("ids/a", b"second")
+    assert place.open("a").create("ids/a", b"first")
+    assert not place.open("b").create("ids/a", b"second")
     assert place.open().read("ids/a") == b"first"
 
 
 def test_of_many_writers_at_once_one_gets_the_name(place: Place) -> None:
     def write(writer: int) -> list[str]:
         store = place.open(f"writer {writer}")
-        return [name for name in names if store.put(name, f"{writer}".encode())]
+        return [name for name in names if store.create(name, f"{writer}".encode())]
 
     names = [f"ledger/1/{number}" for number in range(20)]
     with ThreadPoolExecutor(8) as pool:
@@ -159,18 +171,18 @@ def test_what_is_absent_is_a_file_not_found(place: Place) -> None:
 
 def test_what_was_deleted_is_absent_and_its_name_is_free(place: Place) -> None:
     store = place.open()
-    store.put("ids/a", b"1")
+    store.create("ids/a", b"1")
     store.delete("ids/a")
     assert not store.exists("ids/a")
     assert store.list("ids") == []
-    assert store.put("ids/a", b"2")
+    assert store.create("ids/a", b"2")
     assert place.open("b").read("ids/a") == b"2"
 
 
 def test_a_list_has_the_names_of_one_folder(place: Place) -> None:
     store = place.open()
     for name in ("ledger/1/0", "ledger/1/1", "ledger/11/0", "ledger/2/0"):
-        store.put(name, b"x")
+        store.create(name, b"x")
     assert store.list("ledger/1") == ["0", "1"]
     assert store.list("ledger") == ["1", "11", "2"]
     assert store.list("ids") == []
@@ -181,7 +193,7 @@ def test_a_list_has_all_pages(bucket: Place) -> None:
     expected = sorted(str(number) for number in range(PAGES.get(bucket.name, 1000) + 7))
     store = bucket.open()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: store.put(f"ids/{name}", b"x"), expected))
+        list(pool.map(lambda name: store.create(f"ids/{name}", b"x"), expected))
     assert store.list("ids") == expected
     assert sorted(store.written("ids")) == expected
 
@@ -189,8 +201,8 @@ def test_a_list_has_all_pages(bucket: Place) -> None:
 def test_two_spools_of_one_store_do_not_see_each_other(place: Place) -> None:
     inner = Place(place.name, f"{place.location}/ids", place.access)
     inner.open().make_root()
-    inner.open().put("ids/x", b"1")
-    assert place.open().put("ids/y", b"2")
+    inner.open().create("ids/x", b"1")
+    assert place.open().create("ids/y", b"2")
     assert inner.open().list("ids") == ["x"]
 
 
@@ -198,8 +210,8 @@ def test_a_location_may_have_any_characters_that_a_url_may(bucket: Place) -> Non
     named = Place(bucket.name, f"{bucket.location}/a b/ü+&=%41'(x)", bucket.access)
     store = named.open()
     store.make_root()
-    store.put("ids/a", b"1")
-    store.put("ids/b", b"2")
+    store.create("ids/a", b"1")
+    store.create("ids/b", b"2")
     assert store.list("ids") == ["a", "b"]
     assert named.open("other").read("ids/a") == b"1"
     store.delete("ids/a")
@@ -208,9 +220,9 @@ def test_a_location_may_have_any_characters_that_a_url_may(bucket: Place) -> Non
 
 def test_times_of_files_are_those_of_a_clock(place: Place) -> None:
     store = place.open()
-    store.put("ids/a", b"1")
+    store.create("ids/a", b"1")
     time.sleep(1.1)
-    store.put("ids/b", b"2")
+    store.create("ids/b", b"2")
     written = store.written("ids")
     assert written["a"] < written["b"]
     assert abs(written["b"] - time.time()) < 3600
@@ -223,7 +235,7 @@ def test_pieces_of_a_file_are_those_of_the_whole(place: Place) -> None:
     data = os.urandom(700_000)
     store = place.open()
     store.make_folder("inbox/f")
-    store.put("inbox/f/0.arrow", data)
+    store.create("inbox/f/0.arrow", data)
     pieces = store.pieces("inbox/f/0.arrow")
     assert len(pieces) == len(data)
     for piece in (slice(0, 10), slice(1000, 500_000), slice(699_000, None), slice(450_000, 460_000), slice(5, 5)):
@@ -232,7 +244,7 @@ def test_pieces_of_a_file_are_those_of_the_whole(place: Place) -> None:
 
 def test_a_file_that_is_shorter_than_its_usual_end_is_read_whole(place: Place) -> None:
     store = place.open()
-    store.put("ids/a", b"0123456789")
+    store.create("ids/a", b"0123456789")
     pieces = store.pieces("ids/a")
     assert (len(pieces), bytes(pieces[2:5])) == (10, b"234")
 
@@ -240,17 +252,20 @@ def test_a_file_that_is_shorter_than_its_usual_end_is_read_whole(place: Place) -
 def test_a_large_file_and_an_empty_one_come_back_as_they_were(place: Place) -> None:
     data = os.urandom(9 << 20)
     store = place.open()
-    store.put("ids/large", data)
-    store.put("ids/empty", b"")
+    store.create("ids/large", data)
+    store.create("ids/empty", b"")
     assert store.map("ids/large") == data
     assert store.read("ids/empty") == b""
 
 
 def test_a_file_that_is_replaced_has_its_new_bytes(place: Place) -> None:
     store = place.open()
-    store.put("spool.json", b"old")
-    store.replace("spool.json", b"new")
+    store.create("spool.json", b"old")
+    store.overwrite("spool.json", b"new")
     assert place.open("b").read("spool.json") == b"new"
+    store.overwrite("ids/absent", b"there now")
+    assert place.open("b").read("ids/absent") == b"there now"
+    assert place.open("b").temporary_files() == []
 
 
 # Folders of fetchers.
@@ -274,7 +289,7 @@ def test_nothing_is_published_after_a_name_was_closed(bucket: Place) -> None:
 def test_a_folder_with_a_file_at_the_next_name_is_not_closed(bucket: Place) -> None:
     store = bucket.object_store()
     store.make_folder("inbox/f")
-    store.put("inbox/f/0.arrow", b"rows")
+    store.create("inbox/f/0.arrow", b"rows")
     assert not store.close_folder("inbox/f", "inbox/f/0.arrow")
     assert store.close_folder("inbox/f", "inbox/f/1.arrow")
     assert store.list("inbox/f") == ["0.arrow"]
@@ -294,34 +309,82 @@ def test_a_folder_is_held_until_it_is_released_and_removed_when_it_is_empty(plac
     assert store.list("inbox") == []
 
 
-# The lease of an object store.
+# Versions and locks.
 
 
-def test_only_the_newest_version_of_an_object_is_replaced(bucket: Place) -> None:
-    client = bucket.object_store().client
-    client.create("lease", b"1")
-    first = client.read_version("lease")
+def test_only_the_newest_version_of_a_file_is_swapped(place: Place) -> None:
+    store = place.open()
+    assert store.read_version("lease") is None
+    assert store.create("lease", b"1")
+    first = store.read_version("lease")
     assert first is not None
-    second = client.replace("lease", b"2", first[1])
+    assert first[0] == b"1"
+    second = place.open("b").swap("lease", b"2", first[1])
     assert second is not None
-    assert client.replace("lease", b"3", first[1]) is None
-    assert client.replace("lease", b"3", second) is not None
-    assert client.read("lease") == b"3"
+    assert store.swap("lease", b"3", first[1]) is None
+    assert store.read("lease") == b"2"
+    assert store.swap("lease", b"3", second) is not None
+    assert store.read("lease") == b"3"
 
 
-def test_of_many_that_replace_one_version_one_does(bucket: Place) -> None:
-    client = bucket.object_store().client
-    client.create("lease", b"free")
-    version = client.read_version("lease")
+def test_a_file_that_was_deleted_is_not_swapped(place: Place) -> None:
+    store = place.open()
+    store.create("lease", b"1")
+    present = store.read_version("lease")
+    assert present is not None
+    store.delete("lease")
+    assert store.swap("lease", b"2", present[1]) is None
+    assert not store.exists("lease")
+
+
+def test_of_many_that_swap_one_version_one_does(place: Place) -> None:
+    store = place.open()
+    store.create("lease", b"free")
+    version = store.read_version("lease")
     assert version is not None
 
-    def replace_it(number: int) -> bool:
-        return bucket.object_store(f"{number}").client.replace("lease", f"{number}".encode(), version[1]) is not None
+    def swap_it(number: int) -> bool:
+        return place.open(f"{number}").swap("lease", f"{number}".encode(), version[1]) is not None
 
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(replace_it, range(8)))
+        done = list(pool.map(swap_it, range(8)))
     assert done.count(True) == 1
-    assert client.read("lease") == f"{done.index(True)}".encode()
+    assert store.read("lease") == f"{done.index(True)}".encode()
+
+
+def test_a_store_has_locks_or_says_that_it_has_none(place: Place) -> None:
+    store, other = place.open("a"), place.open("b")
+    assert store.has_locks == (place.name == FOLDER)
+    if not store.has_locks:
+        with pytest.raises(io.UnsupportedOperation):
+            store.open_lock("lock", make=True)
+        return
+    with pytest.raises(FileNotFoundError):
+        store.open_lock("lock", make=False)
+    one, two = store.open_lock("lock", make=True), other.open_lock("lock", make=True)
+    one.write(b"longer than the next")
+    one.write(b"holder")
+    assert (one.try_lock(), two.try_lock(), two.read(3), two.read(99)) == (True, False, b"hol", b"holder")
+    one.close()
+    assert two.try_lock()
+    two.close()
+
+
+def test_what_a_store_says_of_its_files_is_so(place: Place) -> None:
+    store = place.open()
+    store.make_folder("inbox/f")
+    store.create("ids/a", b"123")
+    store.create("foreign/b", b"1")
+    own = {name: size for name, size in store.sizes().items() if not store.is_own_name(name)}
+    assert own == {"ids/a": 3, "foreign/b": 1}
+    assert store.name_of(f"{place.location}/ids/a") == store.name_of("ids/a") == "ids/a"
+    assert store.permissions("ids/a") == (0o600 if place.name == FOLDER else None)
+    assert store.folders("inbox") == ["f"]
+    space = store.space()
+    assert (space is not None) == (place.name == FOLDER)
+    assert space is None or 0 <= space.free <= space.size
+    store.allocate(f"tmp/{'0' * 16}-reserve", 1 << 12)
+    assert bool(store.temporary_files()) == (place.name == FOLDER)
 
 
 def test_a_lease_is_renewed_and_refused_to_another_query(bucket: Place) -> None:
@@ -355,14 +418,14 @@ def test_a_key_that_is_refused_is_an_error_that_does_not_show_it(guarded: Place)
 
 def test_the_environment_is_enough_to_reach_it(theirs: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert theirs.server is not None
-    theirs.open().put("ids/a", b"1")
+    theirs.open().create("ids/a", b"1")
     for variable, value in theirs.server.environment().items():
         monkeypatch.setenv(variable, value)
     assert open_store(theirs.location, "cd").read("ids/a") == b"1"
 
 
 def test_both_urls_of_an_azure_container_are_one_place(azure: Place) -> None:
-    azure.open().put("ids/a", b"1")
+    azure.open().create("ids/a", b"1")
     account, folder = azure.access.key_id, azure.location.removeprefix("az://spools/")
     other = f"abfss://spools@{account}.dfs.core.windows.net/{folder}"
     assert open_store(other, "cd", replace(azure.access, key_id=None)).read("ids/a") == b"1"
@@ -398,7 +461,7 @@ def test_the_program_says_what_to_export_and_ends_when_it_is_told(theirs: Place)
 
 
 @pytest.mark.parametrize(
-    "check", [test_of_many_writers_at_once_one_gets_the_name, test_of_many_that_replace_one_version_one_does]
+    "check", [test_of_many_writers_at_once_one_gets_the_name, test_of_many_that_swap_one_version_one_does]
 )
 def test_a_store_that_ignores_conditions_is_seen(check: Callable[[Place], None]) -> None:
     with ObjectStoreServer() as server:

@@ -13,7 +13,7 @@ from tests.support.spool_life import SpoolLife
 
 _ROUND = 6
 _ROUNDS_UNTIL_FULL = 50
-_TAKES_ROOM = frozenset({"create", "write", "fsync", "mkdir", "link"})
+_TAKES_ROOM = frozenset({"create", "write", "allocate", "fsync", "mkdir", "link", "rename"})
 
 
 @dataclass(frozen=True)

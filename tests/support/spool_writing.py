@@ -68,7 +68,7 @@ class HandSpool:
 
     def lock(self, jvm: int) -> SpoolLock:
         self.store.make_root()
-        return SpoolLock(str(self.root), jvm)
+        return SpoolLock(self.store, jvm)
 
     def write(
         self,

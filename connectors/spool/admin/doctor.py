@@ -20,8 +20,9 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.store.local import FOLDER_NAMES, LocalStore, check_protected
+from connectors.spool.store.local import FOLDER_NAMES, LocalStore
 from connectors.spool.store.object_store import ObjectStore
+from connectors.spool.store.protection import check_protected
 from connectors.spool.stream.slices import check_range, position_of
 
 __all__ = ["check_object_spool", "check_spool"]
@@ -95,7 +96,7 @@ def _writable(root: Path) -> str:
                 os.close(descriptor)
     except OSError as error:
         raise _unusable(f"{folder} does not take files, links and their sync: {error.strerror}", root) from None
-    check_protected(str(root))
+    check_protected(str(root), FOLDER_NAMES)
     return f"{folder} takes files and links" + ("" if folder == root else f"; {root} can be made there")
 
 
@@ -165,7 +166,7 @@ def _holder(store: Store) -> str | Finding:
     holder = spool_holder(store)
     if holder is None:
         return "nobody"
-    unsure = ", unless that has crashed" if isinstance(store, ObjectStore) else ""
+    unsure = "" if holder.is_here else ", unless that has crashed"
     action = "Stop that query before another is started on this spool."
     return Finding.warning(_AREA, "held by", f"a running query: {holder}{unsure}", action, "SPOOL_IN_USE")
 

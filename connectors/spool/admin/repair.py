@@ -15,7 +15,7 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
-from connectors.spool.admin.survey import file_sizes, is_known, is_there, require_identity
+from connectors.spool.admin.survey import is_known, is_there, require_identity
 from connectors.spool.ledger.data_loss import (
     can_be_quarantined,
     damaged_segments,
@@ -29,7 +29,7 @@ from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, writer_lo
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
 __all__ = [
     "Adoption",
@@ -104,7 +104,7 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
     Raises as `adopt` does, and if one is whole or unknown.
     """
     with _repairing(path) as (store, identity, state):
-        damaged = dict(_damage(store, state, _name_within(store, name)) for name in names)
+        damaged = dict(_damage(store, state, store.name_of(name)) for name in names)
         return _quarantine(store, identity, damaged)
 
 
@@ -141,21 +141,20 @@ def wipe(path: str) -> Wiping:
     if not _is_half_wiped(store):
         require_identity(store)
     with _unused(store):
-        store.put(WIPING, b"")
+        store.create(WIPING, b"")
         failpoint("wipe.before_identity")
         files = int(store.exists(IDENTITY_NAME))
         store.delete(IDENTITY_NAME)
         failpoint("wipe.after_identity")
         files += _wipe_files(store)
         failpoint("wipe.before_end")
-        store.delete(LOCK_NAME)
-    if not isinstance(store, LocalStore):
+        if store.has_locks:
+            store.delete(LOCK_NAME)
+    if not store.has_locks:
         store.delete(LEASE_NAME)  # only now: to release the lease writes it
     store.delete(WIPING)
-    left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
-    if not left and isinstance(store, LocalStore):
-        left = _remove_root(path)
-    return Wiping(files, left)
+    left = sorted(name for name in store.sizes() if not is_known(store, name))
+    return Wiping(files, tuple(left or store.remove_root()))
 
 
 @contextlib.contextmanager
@@ -180,15 +179,6 @@ def _unused(store: Store) -> Iterator[None]:
         yield
 
 
-def _remove_root(path: str) -> tuple[str, ...]:
-    """Remove the folder of a spool; return what is left: the folders in it, or itself."""
-    try:
-        Path(path).rmdir()
-    except OSError:
-        return tuple(sorted(entry.name for entry in Path(path).iterdir())) or (path,)
-    return ()
-
-
 def _is_half_wiped(store: Store) -> bool:
     """Return whether an earlier wiping was interrupted; a file of the same name with content is not one of a spool."""
     with contextlib.suppress(FileNotFoundError):
@@ -197,24 +187,18 @@ def _is_half_wiped(store: Store) -> bool:
 
 
 def _running_fetchers(store: Store) -> list[str]:
-    names = store.list("inbox")
-    if isinstance(store, LocalStore):  # a file in the place of a folder is none
-        paths = {name: Path(store.root, "inbox", name) for name in names}
-        names = [name for name, path in paths.items() if path.is_dir() and not path.is_symlink()]
-    return [name for name in names if store.is_locked(f"inbox/{name}")]
+    return [name for name in store.folders("inbox") if store.is_locked(f"inbox/{name}")]
 
 
 def _wipe_files(store: Store) -> int:
     """Delete the files of a spool, folder by folder, then the empty folders; return how many files there were."""
     last = {WIPING, LOCK_NAME, LEASE_NAME}
-    names = [name for name in file_sizes(store) if is_known(store, name) and name not in last]
+    names = [name for name in store.sizes() if is_known(store, name) and name not in last]
     place = {folder: index for index, folder in enumerate(_FOLDERS)}
     for name in sorted(names, key=lambda name: (place.get(name.partition("/")[0], len(place)), name)):
         store.delete(name)
-    if isinstance(store, LocalStore):
-        for folder in _FOLDERS:
-            for path, _, _ in os.walk(Path(store.root, folder), topdown=False):
-                store.delete_folder(os.path.relpath(path, store.root))
+    for folder in _FOLDERS:
+        store.remove_empty_folders(folder)
     return len(names)
 
 
@@ -236,15 +220,6 @@ def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity, LedgerState]]:
     identity = require_identity(store)
     with _locked(store):
         yield store, identity, read_state(store, identity.spool)
-
-
-def _name_within(store: Store, name: str) -> str:
-    """Return the name of a file of the spool without the path of the spool."""
-    name = name.removeprefix(f"{store.root.rstrip('/')}/")
-    if isinstance(store, LocalStore) and name.startswith("/"):
-        # The query was given another path of the spool, by a link.
-        return os.path.realpath(name).removeprefix(f"{store.location.rstrip('/')}/")
-    return name
 
 
 def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:

@@ -5,8 +5,6 @@ Read only, also beside a running query; nothing is written for the sake of a cou
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -22,20 +20,17 @@ from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState, SegmentEntry
-from connectors.spool.ledger.writer_lock import spool_holder
+from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, spool_holder
 from connectors.spool.options import location_text
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader, segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.store.local import TEMPORARY_FOLDER, is_temporary_name
-from connectors.spool.store.object_store import ObjectStore
 
 __all__ = [
     "NOT_FOUND",
     "Inspection",
     "SpoolRates",
     "SpoolStats",
-    "file_sizes",
     "inspect",
     "is_known",
     "is_there",
@@ -47,11 +42,9 @@ __all__ = [
 NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
 _LOST: Final = ("segment", "first", "end", "rows", "error")
-_KNOWN = (
+_KNOWN = re.compile(
     r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
 )
-_FILE = re.compile(rf"{_KNOWN}|lock")
-_OBJECT = re.compile(rf"{_KNOWN}|lease|folders/inbox/[^/]+|probe/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +304,8 @@ def _ready_bytes(store: Store, state: LedgerState) -> int:
 
 def is_known(store: Store, name: str) -> bool:
     """Return whether a file of a spool may have this name."""
-    if isinstance(store, ObjectStore):
-        return _OBJECT.fullmatch(name) is not None
-    folder, _, base = name.partition("/")
-    return _FILE.fullmatch(name) is not None or (folder == TEMPORARY_FOLDER and is_temporary_name(base))
-
-
-def file_sizes(store: Store) -> dict[str, int]:
-    """Return the sizes of all files below the root, by name, foreign files too; links are not followed."""
-    if isinstance(store, ObjectStore):
-        return store.client.sizes()
-    sizes = {}
-    for folder, folders, names in os.walk(store.root):
-        for path in (Path(folder, name) for name in (*names, *folders)):
-            if path.is_dir() and not path.is_symlink():
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                sizes[str(path.relative_to(store.root))] = path.lstat().st_size
-    return sizes
+    lock = LOCK_NAME if store.has_locks else LEASE_NAME
+    return name == lock or _KNOWN.fullmatch(name) is not None or store.is_own_name(name)
 
 
 def is_there(location: str) -> bool:

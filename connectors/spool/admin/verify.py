@@ -7,18 +7,16 @@ the index of a segment whose ids are in a run, rows that are committed and not f
 from __future__ import annotations
 
 import contextlib
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
-from connectors.spool.admin.survey import NOT_FOUND, file_sizes, is_known, require_identity
+from connectors.spool.admin.survey import NOT_FOUND, is_known, require_identity
 from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import SpoolIdentity
@@ -32,7 +30,6 @@ from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER
-from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["Finding", "Severity", "Verification", "verify"]
 
@@ -100,7 +97,7 @@ def verify(path: str) -> Verification:
         if error.code == NOT_FOUND:
             raise
         findings.append(Finding.of("spool.json", error))
-    files = file_sizes(store)
+    files = store.sizes()
     if identity is not None:
         findings += _check_all(store, identity)
     findings += _check_names(store, files)
@@ -224,14 +221,13 @@ def _check_names(store: Store, files: dict[str, int]) -> Iterator[Finding]:
     """Report files that are no part of a spool, left over, or open to others."""
     for name in files:
         try:
-            # Who may use an object is a matter of its bucket.
-            mode = 0 if isinstance(store, ObjectStore) else Path(store.root, name).lstat().st_mode
+            mode = store.permissions(name)
         except FileNotFoundError:
             continue
         if not is_known(store, name):
             yield Finding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
         elif name.startswith(f"{TEMPORARY_FOLDER}/"):
             yield Finding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", "It is being written, or a process died with it")
-        elif stat.S_ISREG(mode) and mode & 0o077:
-            what = f"Others than its owner may use it (mode {stat.S_IMODE(mode):o})"
+        elif mode is not None and mode & 0o077:
+            what = f"Others than its owner may use it (mode {mode:o})"
             yield Finding(Severity.NOTE, name, "SPOOL_OPEN_TO_OTHERS", what, "chmod -R go= on the spool")

@@ -270,7 +270,7 @@ def _move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tu
     first, end = positions
     note: dict[str, Any] = {"v": FORMAT_VERSION, "segment": name, "first": first, "end": end, "rows": rows}
     note |= {"error": what_is_wrong(error), "time": time.time_ns() // 1000}
-    store.put(f"{base}.json", encode(note))
+    store.create(f"{base}.json", encode(note))
     failpoint("quarantine.after_copy")
     if first < end:
         loss = f"the rows at positions {first} to {end - 1} are lost"

@@ -53,7 +53,7 @@ def claim_epoch(store: Store, spool: str) -> Claim:
         data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
         failpoint("fence.before_claim")
         name = f"epochs/{epoch}"
-        if store.put(name, data) or store.read(name) == data:
+        if store.create(name, data) or store.read(name) == data:
             failpoint("fence.after_claim")
             return Claim(epoch, nonce)
         read_claim(store, spool, epoch)
@@ -75,7 +75,7 @@ def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) ->
     by = [claim.epoch, claim.nonce]
     seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
     failpoint("fence.before_seal")
-    put = store.put(record_name(epoch, number), encode(seal))
+    put = store.create(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
     return put
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import stat
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
@@ -18,7 +16,6 @@ from connectors.spool.store.local import (
     IDENTITY_NAME,
     QUARANTINE_FOLDER,
     TEMPORARY_FOLDER,
-    LocalStore,
     is_temporary_name,
 )
 
@@ -82,7 +79,7 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
     if identity is None:
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
         identity = SpoolIdentity(spool, connector, sources, store.location, hash_key)
-        store.put(IDENTITY_NAME, _encoded(identity))
+        store.create(IDENTITY_NAME, _encoded(identity))
         store.keep_root()
         return identity
     check_source(store, identity, connector, sources)
@@ -114,7 +111,7 @@ def check_identity(store: Store, spool: str) -> None:
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
     """Replace the identity of a spool: an adoption changes its location. The caller holds the lock."""
     failpoint("adopt.before_replace")
-    store.replace(IDENTITY_NAME, _encoded(identity))
+    store.overwrite(IDENTITY_NAME, _encoded(identity))
     failpoint("adopt.after_replace")
 
 
@@ -124,24 +121,23 @@ def _encoded(identity: SpoolIdentity) -> bytes:
 
 def refuse_foreign_folder(store: Store) -> None:
     """Raise `SpoolDamagedError` if a folder without a spool has foreign files under the names that a spool uses."""
-    if isinstance(store, LocalStore):
-        # An interrupted start leaves its lock and temporary files.
-        names = [f"{TEMPORARY_FOLDER}/{name}" for name in store.list(TEMPORARY_FOLDER) if not is_temporary_name(name)]
-        names += [f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER)]
-        names += [name for name in (LOCK_NAME, WIPING) if not _is_own(Path(store.root, name))]
-        if names and read_identity(store) is None:
-            what = "The folder is no spool, and has something under a name that a spool would use; nothing was changed"
-            action = "Give spoolLocation a folder of its own, such as a new one."
-            raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}", action)
+    # An interrupted start leaves its lock and temporary files.
+    names = [f"{TEMPORARY_FOLDER}/{name}" for name in store.list(TEMPORARY_FOLDER) if not is_temporary_name(name)]
+    names += [f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER)]
+    marks = (LOCK_NAME, WIPING) if store.has_locks else (WIPING,)
+    names += [name for name in marks if not _is_own(store, name)]
+    if names and read_identity(store) is None:
+        what = "The folder is no spool, and has something under a name that a spool would use; nothing was changed"
+        action = "Give spoolLocation a folder of its own, such as a new one."
+        raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}", action)
 
 
-def _is_own(path: Path) -> bool:
+def _is_own(store: Store, name: str) -> bool:
     """Return whether a file is absent, empty, or a lock file; also if it cannot be read."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return False
-        with path.open("rb") as file:
-            data = file.read(MOST_OF_A_LOCK).rstrip(b"\0")  # zeros: what a loss of power can leave
-        return not data or (path.name == LOCK_NAME and lock_holder(data) is not None)
+        data = bytes(store.pieces(name)[:MOST_OF_A_LOCK]).rstrip(b"\0")  # zeros: what a loss of power can leave
+    except SpoolDamagedError:
+        return False
     except OSError:
         return True
+    return not data or (name == LOCK_NAME and lock_holder(data) is not None)

@@ -237,7 +237,7 @@ class Ledger:
         data = encode(record)
         failpoint("ledger.before_put")
         try:
-            own = self.store.put(name, data) or self.store.read(name) == data
+            own = self.store.create(name, data) or self.store.read(name) == data
         except FileNotFoundError:
             # A newer writer deleted our temporary file.
             own = False

@@ -7,16 +7,14 @@ monotonic clock: no clocks of two machines are compared.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import logging
 import os
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +22,9 @@ from typing import Any, NamedTuple
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersionError
 from connectors.core.failpoints import failpoint
 from connectors.core.retry import WaitLog
-from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
+from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
-from connectors.spool.store.base import Holder, Store, Version, start_time
-from connectors.spool.store.object_store import ObjectStore
+from connectors.spool.store.base import Holder, LockFile, Store, Version, start_time
 
 __all__ = [
     "LEASE_NAME",
@@ -55,39 +52,44 @@ _NONCE_BYTES = 12
 
 
 class SpoolLock:
-    """A lock on a spool in a folder, which ends with the reader process that holds it.
+    """A lock on a spool whose store has locks; it ends with the reader process that holds it.
 
-    `root` exists; `jvm` is the pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    The location exists; `jvm` is the pid of the Spark driver's JVM, or of whatever the reader process belongs to.
     """
 
-    def __init__(self, root: str, jvm: int) -> None:
-        self._root = root
-        self._path = f"{root}/{LOCK_NAME}"
+    def __init__(self, store: Store, jvm: int) -> None:
+        self._store = store
         self._jvm = jvm
-        self._file: int | None = None
+        self._file: LockFile | None = None
 
     def acquire(self) -> None:
         """Take the lock; wait up to 5 s if the JVM of its holder is gone. Raises `SpoolInUseError`, `SpoolError`."""
-        file = self._open(os.O_RDWR | os.O_CREAT)
-        deadline = time.monotonic() + _GRACE
-        while not self._try_lock(file):
-            holder = lock_holder(os.pread(file, MOST_OF_A_LOCK, 0))
-            if (holder is not None and holder.jvm_lives) or time.monotonic() > deadline:
-                os.close(file)
-                raise in_use_error(holder, self._path, can_take_over=False)
-            time.sleep(_POLL)
-        own = Holder.this_process(self._jvm)
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps({key: getattr(own, key) for key in _HOLDER_KEYS}).encode(), 0)
+        file = self._store.open_lock(LOCK_NAME, make=True)
+        try:
+            self._wait_for(file)
+            own = Holder.this_process(self._jvm)
+            file.write(json.dumps({key: getattr(own, key) for key in _HOLDER_KEYS}).encode())
+        except BaseException:
+            file.close()
+            raise
         self._file = file
+
+    def _wait_for(self, file: LockFile) -> None:
+        deadline = time.monotonic() + _GRACE
+        while not file.try_lock():
+            holder = lock_holder(file.read(MOST_OF_A_LOCK))
+            if (holder is not None and holder.jvm_lives) or time.monotonic() > deadline:
+                raise in_use_error(holder, f"{self._store.root}/{LOCK_NAME}", can_take_over=False)
+            time.sleep(_POLL)
 
     def holder(self) -> Holder | None:
         """Return the process that the lock file names, if it lives on this machine; raises `SpoolError`."""
         try:
-            with os.fdopen(self._open(os.O_RDONLY), "rb") as file:
-                holder = lock_holder(file.read(MOST_OF_A_LOCK))
+            file = self._store.open_lock(LOCK_NAME, make=False)
         except FileNotFoundError:
             return None
+        with closing(file):
+            holder = lock_holder(file.read(MOST_OF_A_LOCK))
         return holder if holder is not None and holder.lives else None
 
     def check(self) -> None:
@@ -96,34 +98,8 @@ class SpoolLock:
     def release(self) -> None:
         """Release the lock."""
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
-
-    def _try_lock(self, file: int) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            os.close(file)
-            raise not_writable("The file system of the spool has no locks", error, self._path, OTHER_DISK) from error
-        return True
-
-    def _open(self, flags: int) -> int:
-        try:
-            file = os.open(self._path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENXIO}:
-                raise foreign_file(self._root, LOCK_NAME) from error
-            action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
-            what = "The lock of the spool cannot be opened"
-            raise not_writable(what, error, self._path, action, root=self._root) from error
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise foreign_file(self._root, LOCK_NAME)
-        return file
 
 
 class _Lease(NamedTuple):
@@ -140,7 +116,7 @@ class SpoolLease:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: Store,
         jvm: int,
         *,
         take_over: bool = False,
@@ -166,7 +142,7 @@ class SpoolLease:
         since = time.monotonic()
         log = WaitLog(lambda: f"the lease of the spool {self._store.root} to expire")
         while True:
-            data, version = self._store.client.read_version(LEASE_NAME) or (None, None)
+            data, version = self._store.read_version(LEASE_NAME) or (None, None)
             free, holder, _ = _parse(data)
             if first is None:
                 first = data
@@ -193,7 +169,7 @@ class SpoolLease:
             self._thread.join()
         if self._version is not None and not self._is_lost:
             try:
-                self._store.client.replace(LEASE_NAME, self._bytes(released=True), self._version)
+                self._store.swap(LEASE_NAME, self._bytes(released=True), self._version)
             except (OSError, ConnectorError) as error:
                 _log.warning("the lease of the spool was not released: %s", error)
             self._version = None
@@ -213,9 +189,9 @@ class SpoolLease:
         failpoint("lease.before_put")
         data = self._bytes()
         if version is not None:
-            self._version = self._store.client.replace(LEASE_NAME, data, version)
+            self._version = self._store.swap(LEASE_NAME, data, version)
         else:
-            present = self._store.client.read_version(LEASE_NAME) if self._store.put(LEASE_NAME, data) else None
+            present = self._store.read_version(LEASE_NAME) if self._store.create(LEASE_NAME, data) else None
             self._version = None if present is None or present[0] != data else present[1]
         failpoint("lease.after_put")
         return self._version is not None
@@ -225,7 +201,7 @@ class SpoolLease:
             try:
                 self._count += 1
                 version = self._version
-                renewed = None if version is None else self._store.client.replace(LEASE_NAME, self._bytes(), version)
+                renewed = None if version is None else self._store.swap(LEASE_NAME, self._bytes(), version)
                 if renewed is None and not self._recover():
                     return
                 self._version = renewed or self._version
@@ -236,7 +212,7 @@ class SpoolLease:
     def _recover(self) -> bool:
         """Find out why the lease was not replaced; return False if another query has it, or it was released."""
         while not self._released.is_set():
-            data, version = self._store.client.read_version(LEASE_NAME) or (None, None)
+            data, version = self._store.read_version(LEASE_NAME) or (None, None)
             if data is None:
                 if self._put(None):
                     return True
@@ -263,17 +239,18 @@ WriterLock = SpoolLock | SpoolLease
 
 def spool_holder(store: Store) -> Holder | None:
     """Return who uses a spool; None if nobody does, as far as can be seen from this machine."""
-    if not isinstance(store, ObjectStore):
-        return SpoolLock(store.root, 0).holder()
-    free, holder, _ = _parse(store.client.read(LEASE_NAME))
+    if store.has_locks:
+        return SpoolLock(store, 0).holder()
+    data, _ = store.read_version(LEASE_NAME) or (None, None)
+    free, holder, _ = _parse(data)
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
 def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLock:
     """Return the lock or the lease of a spool, not taken yet."""
-    if isinstance(store, ObjectStore):
-        return SpoolLease(store, jvm, take_over=take_over)
-    return SpoolLock(store.root, jvm)
+    if store.has_locks:
+        return SpoolLock(store, jvm)
+    return SpoolLease(store, jvm, take_over=take_over)
 
 
 def spark_pid() -> int:

@@ -1,11 +1,14 @@
-"""The storage interface of the spool: named, immutable files that are either whole and durable, or absent.
+"""The storage interface of the spool: named files that are either whole and durable, or absent.
 
-`LocalStore` keeps them in a folder, `ObjectStore` in a bucket. Names are relative, with ``/`` between at most three
-parts; folders are made as they are needed. Where a method has a body, that is what a store does that needs no more.
+`create` never changes a file that is there; `overwrite` replaces it whatever it is, and `swap` only if it is still the
+version that was read. `LocalStore` keeps files in a folder, `ObjectStore` in a bucket. Names are relative, with ``/``
+between at most three parts; folders are made as they are needed. Where a method has a body, that is what a store does
+that needs no more.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
@@ -22,8 +25,10 @@ __all__ = [
     "Blobs",
     "FolderHold",
     "Holder",
+    "LockFile",
     "ObjectUrl",
     "Pieces",
+    "Space",
     "Store",
     "StoreAccess",
     "StoreWriting",
@@ -33,7 +38,7 @@ __all__ = [
 ]
 
 Version = Mapping[str, Any]
-"""The entity tag or generation by which a store identifies the content of an object."""
+"""That by which a store recognizes the content of a file: an entity tag, a generation, or the content itself."""
 
 _KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
@@ -80,6 +85,30 @@ class FolderHold(Protocol):
         """Release the folder."""
 
 
+class LockFile(Protocol):
+    """An open file that one process at a time can lock, until it closes the file or ends."""
+
+    def try_lock(self) -> bool:
+        """Lock it; return False if another process has the lock. Raises `SpoolError` if its disk has no locks."""
+
+    def read(self, limit: int) -> bytes:
+        """Return what is written there, at most so many bytes."""
+
+    def write(self, data: bytes) -> None:
+        """Replace what is written there; not durably, as no lock outlives its machine."""
+
+    def close(self) -> None:
+        """Close the file, which releases the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The disk of a store: its size, and how much of it is free, in bytes."""
+
+    size: int
+    free: int
+
+
 class Blobs(Protocol):
     """Named files: all that segments and id runs need."""
 
@@ -88,14 +117,11 @@ class Blobs(Protocol):
     owner: str
     """A name that no other process uses; temporary files begin with it."""
 
-    def put(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
         with self.writer(name) as writer:
             writer.write(data)
             return writer.publish()
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Write a file in the place of the one that is there, durably. Only for the identity, in an adoption."""
 
     def writer(self, name: str) -> StoreWriting:
         """Begin a file that gets its name only when it is published."""
@@ -140,6 +166,28 @@ class Store(Blobs, Protocol):
 
     look_seconds: float = 0.0
     """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
+    has_locks: bool = False
+    """Whether a process can lock a file until it ends; where it cannot, the writer of a spool holds a lease."""
+
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
+
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        """Return a whole file and its version; None if it is absent."""
+
+    def swap(self, name: str, data: bytes, version: Version) -> Version | None:
+        """Write a file durably in the place of this version of it; return the new version.
+
+        None if the file is absent or has another version; of several that swap one version at a time, one does.
+        """
+
+    def open_lock(self, name: str, *, make: bool) -> LockFile:  # noqa: ARG002 - as a store with locks has them
+        """Open a file to lock it, or only to read it without `make`.
+
+        Raises `FileNotFoundError`, `SpoolError` if it is none or not to be written, and `io.UnsupportedOperation` where
+        the store has no locks.
+        """
+        raise io.UnsupportedOperation(name)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it exists."""
@@ -167,6 +215,17 @@ class Store(Blobs, Protocol):
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and nobody holds it."""
 
+    def folders(self, name: str) -> Sequence[str]:
+        """Return the names of the folders in a folder, sorted; a file or a link in the place of one is none."""
+        return self.list(name)
+
+    def remove_empty_folders(self, name: str) -> None:
+        """Remove a folder and those below it, as far as they are empty."""
+
+    def remove_root(self) -> Sequence[str]:
+        """Remove the location if it is empty; return what is left of it: names in it, or the location itself."""
+        return ()
+
     @property
     def location(self) -> str:
         """The same text for every spelling of the location."""
@@ -183,6 +242,30 @@ class Store(Blobs, Protocol):
     def temporary_files(self) -> list[str]:
         """Return the names, without the folder, of the temporary files that spools have written."""
         return []
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all files at the location, by name, foreign files too; links are not followed."""
+
+    def is_own_name(self, name: str) -> bool:
+        """Return whether the store itself makes files of this name, such as temporary ones."""
+
+    def permissions(self, name: str) -> int | None:  # noqa: ARG002 - who may use an object is a matter of its bucket
+        """Return who may do what with a file, as `chmod` takes it; None where no file says that.
+
+        Raises `FileNotFoundError`.
+        """
+        return None
+
+    def name_of(self, path: str) -> str:
+        """Return the name of a file from its whole path, as errors give it; a name stays as it is."""
+        return path.removeprefix(f"{self.root.rstrip('/')}/")
+
+    def space(self) -> Space | None:
+        """Return the space of the disk; None where nothing can be full."""
+        return None
+
+    def allocate(self, name: str, size: int) -> None:
+        """Take space of the disk by a new file of zeros; nothing happens where nothing can be full."""
 
 
 @dataclass(frozen=True, slots=True)

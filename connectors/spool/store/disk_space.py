@@ -13,8 +13,8 @@ import os
 from typing import Final
 
 from connectors.spool.errors import no_room
-from connectors.spool.store.base import Store
-from connectors.spool.store.local import FILE_MODE, TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.base import Space, Store
+from connectors.spool.store.local import TEMPORARY_FOLDER
 
 __all__ = ["DiskReserve", "release_reserves", "spare_the_reserve"]
 
@@ -29,26 +29,19 @@ class DiskReserve:
     """The file by which the writer of a spool reserves space. The next writer deletes one that was left behind."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store if isinstance(store, LocalStore) else None
-        self._name = f"{store.owner}{_SUFFIX}"
+        self._store = store
+        self._name = f"{TEMPORARY_FOLDER}/{store.owner}{_SUFFIX}"
         self._held = False
         self._possible = True
 
     def keep(self) -> None:
         """Reserve the space, unless that was done or the disk has less than twice as much."""
-        if self._held or not self._possible or self._store is None:
+        space = None if self._held or not self._possible else self._store.space()
+        if space is None or space.free < 2 * _reserve(space):
             return
-        size, left = _reserve_and_room(self._store.root)
-        if left < 2 * size:
-            return
+        self._held = True
         try:
-            with self._store.folder(TEMPORARY_FOLDER, make=True) as folder:
-                file = self._store.disk.create(self._name, folder, FILE_MODE)
-            self._held = True
-            try:
-                os.posix_fallocate(file, 0, size)
-            finally:
-                os.close(file)
+            self._store.allocate(self._name, _reserve(space))
         except OSError as error:
             self.release()
             self._possible = no_room(error)
@@ -56,9 +49,9 @@ class DiskReserve:
 
     def release(self) -> None:
         """Delete the file."""
-        self._held = False
-        if self._store is not None:
-            self._store.delete(f"{TEMPORARY_FOLDER}/{self._name}")
+        if self._held:
+            self._held = False
+            self._store.delete(self._name)
 
 
 def release_reserves(store: Store) -> None:
@@ -70,13 +63,11 @@ def release_reserves(store: Store) -> None:
 
 def spare_the_reserve(store: Store) -> None:
     """Raise `OSError` (ENOSPC) when the disk has no more space than the reserve; for what fills the disk."""
-    if isinstance(store, LocalStore):
-        size, left = _reserve_and_room(store.root)
-        if left < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), store.root)
+    space = store.space()
+    if space is not None and space.free < _reserve(space):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), store.root)
 
 
-def _reserve_and_room(root: str) -> tuple[int, int]:
-    """Return the size of the reserve on a folder's disk, and what is free on that disk, in bytes."""
-    status = os.statvfs(root)
-    return min(_MOST_BYTES, status.f_blocks * status.f_frsize // _SHARE), status.f_bavail * status.f_frsize
+def _reserve(space: Space) -> int:
+    """Return the size of the reserve on a disk, in bytes."""
+    return min(_MOST_BYTES, space.size // _SHARE)

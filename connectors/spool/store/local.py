@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import grp
 import mmap
 import os
-import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import foreign_file, missing_spool, not_writable
-from connectors.spool.store.base import FolderHold, Store, StoreWriting
+from connectors.spool.errors import OTHER_DISK, foreign_file, missing_spool, not_writable
+from connectors.spool.store.base import FolderHold, LockFile, Space, Store, StoreWriting, Version
+from connectors.spool.store.disk import Disk
+from connectors.spool.store.protection import check_protected
 
 __all__ = [
     "FILE_MODE",
@@ -31,9 +31,7 @@ __all__ = [
     "IDENTITY_NAME",
     "QUARANTINE_FOLDER",
     "TEMPORARY_FOLDER",
-    "Disk",
     "LocalStore",
-    "check_protected",
     "is_temporary_name",
 ]
 
@@ -43,14 +41,10 @@ QUARANTINE_FOLDER: Final = "quarantine"
 TEMPORARY_FOLDER: Final = "tmp"
 _FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-_ROOT: Final = 0
-_PARENT: Final = "a folder that leads to the spool"
-_INSIDE: Final = "a folder inside of the spool"
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Without waiting for the other end of what may be a pipe in the place of a file."""
-_OPEN_PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN_ROOT | os.O_NOFOLLOW
 _CLEARED_TIMES: Final = 2
 """So often may a newer writer take the temporary file of a small put for that of a dead process, and delete it."""
@@ -63,44 +57,10 @@ def is_temporary_name(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
-class Disk:
-    """The calls by which a store changes its disk, in one place, so that a test can stand between.
-
-    Nothing else of the spool writes, names, syncs or deletes anything. Folders are descriptors, names are within them.
-    """
-
-    def create(self, name: str, folder: int, mode: int) -> int:
-        """Make a new, empty file; return a descriptor to write it."""
-        return os.open(name, _CREATE, mode, dir_fd=folder)
-
-    def write(self, file: int, data: bytes | memoryview) -> int:
-        """Append bytes to a file that `create` opened; return how many were taken."""
-        return os.write(file, data)
-
-    def fsync(self, opened: int) -> None:
-        """Make the bytes of a file durable, or the names in a folder."""
-        os.fsync(opened)
-
-    def mkdir(self, name: str, folder: int, mode: int) -> None:
-        """Make a folder."""
-        os.mkdir(name, mode, dir_fd=folder)
-
-    def link(self, source: str, source_folder: int, name: str, folder: int) -> None:
-        """Give a file a second name, if that is free."""
-        os.link(source, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
-
-    def unlink(self, name: str, folder: int) -> None:
-        """Take a name away from a file."""
-        os.unlink(name, dir_fd=folder)
-
-    def rmdir(self, name: str, folder: int) -> None:
-        """Remove an empty folder."""
-        os.rmdir(name, dir_fd=folder)
-
-
 class LocalStore(Store):
     """A store in a folder: `root` is its absolute path, `owner` what the names of temporary files begin with."""
 
+    has_locks = True
     disk = Disk()
 
     def __init__(self, root: str, owner: str) -> None:
@@ -128,7 +88,7 @@ class LocalStore(Store):
                     self.disk.fsync(parent)
                 finally:
                     os.close(parent)
-            check_protected(self.root)
+            check_protected(self.root, FOLDER_NAMES)
         except OSError as error:
             action = "Choose a spoolLocation that the user of the driver may write to."
             raise not_writable("The folder of the spool cannot be made", error, self.root, action) from error
@@ -205,22 +165,37 @@ class LocalStore(Store):
         with self.folder(name) as descriptor:
             self.disk.fsync(descriptor)
 
-    def put(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
-        for _ in range(_CLEARED_TIMES):
-            with contextlib.suppress(FileNotFoundError):
-                return super().put(name, data)
-        return super().put(name, data)
+        return _repeated(lambda: super(LocalStore, self).create(name, data))
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Write a file in the place of the one that is there, durably: a reader finds one of the two."""
-        folder, _, base = name.rpartition("/")
-        temporary = f"{self.owner}-{base}"
-        self.delete(f"{TEMPORARY_FOLDER}/{temporary}")
-        self.put(f"{TEMPORARY_FOLDER}/{temporary}", data)
-        with self.folder(TEMPORARY_FOLDER) as source, self.folder(folder) as target:
-            os.replace(temporary, base, src_dir_fd=source, dst_dir_fd=target)
-            os.fsync(target)
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
+
+        def write() -> None:
+            with self.writer(name) as writer:
+                writer.write(data)
+                writer.publish_over()
+
+        _repeated(write)
+
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        """Return a whole file and its version, which is its content; None if it is absent."""
+        try:
+            data = self.read(name)
+        except FileNotFoundError:
+            return None
+        return data, {"content": data}
+
+    def swap(self, name: str, data: bytes, version: Version) -> Version | None:
+        """Overwrite a file that has this content, under a lock that everyone who swaps takes."""
+        with self.folder(TEMPORARY_FOLDER, make=True) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            present = self.read_version(name)
+            if present is None or present[1] != version:
+                return None
+            self.overwrite(name, data)
+        return {"content": data}
 
     def writer(self, name: str) -> _LocalWriter:
         """Begin a file that gets its name only when it is published."""
@@ -270,6 +245,47 @@ class LocalStore(Store):
                     times[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return times
 
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all files in the folder, by name, foreign files too; links are not followed."""
+        sizes = {}
+        for folder, folders, names in os.walk(self.root):
+            for path in (Path(folder, name) for name in (*names, *folders)):
+                if path.is_dir() and not path.is_symlink():
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[str(path.relative_to(self.root))] = path.lstat().st_size
+        return sizes
+
+    def is_own_name(self, name: str) -> bool:
+        """Return whether it is the name of a temporary file."""
+        folder, _, base = name.partition("/")
+        return folder == TEMPORARY_FOLDER and is_temporary_name(base)
+
+    def permissions(self, name: str) -> int | None:
+        """Return the mode of a file; None if it is something else. Raises `FileNotFoundError`."""
+        mode = Path(self.root, name).lstat().st_mode
+        return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
+
+    def name_of(self, path: str) -> str:
+        """Return the name of a file from its whole path, which may lead through links."""
+        name = super().name_of(path)
+        return os.path.realpath(name).removeprefix(f"{self.location.rstrip('/')}/") if name.startswith("/") else name
+
+    def space(self) -> Space:
+        """Return the space of the disk of the folder."""
+        status = os.statvfs(self.root)
+        return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+    def allocate(self, name: str, size: int) -> None:
+        """Take space of the disk by a new file of zeros."""
+        folder, _, base = name.rpartition("/")
+        with self.folder(folder, make=True) as descriptor:
+            file = self.disk.create(base, descriptor, FILE_MODE)
+        try:
+            self.disk.allocate(file, size)
+        finally:
+            os.close(file)
+
     def temporary_files(self) -> list[str]:
         """Return the names, without the folder, of the temporary files that spools have written."""
         files = []
@@ -300,6 +316,54 @@ class LocalStore(Store):
                 if error.errno != errno.ENOTEMPTY:
                     raise
 
+    def folders(self, name: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted."""
+        paths = {below: Path(self.root, name, below) for below in self.list(name)}
+        return [below for below, path in paths.items() if path.is_dir() and not path.is_symlink()]
+
+    def remove_empty_folders(self, name: str) -> None:
+        """Remove a folder and those below it, as far as they are empty."""
+        for path, _, _ in os.walk(Path(self.root, name), topdown=False):
+            self.delete_folder(os.path.relpath(path, self.root))
+
+    def remove_root(self) -> list[str]:
+        """Remove the folder if it is empty; return what is left: the names in it, or itself."""
+        root = Path(self.root)
+        try:
+            parent = os.open(root.parent, _OPEN_ROOT)
+            try:
+                self.disk.rmdir(root.name, parent)
+            finally:
+                os.close(parent)
+        except OSError:
+            return sorted(entry.name for entry in root.iterdir()) or [self.root]
+        return []
+
+    def open_lock(self, name: str, *, make: bool) -> _LocalLockFile:
+        """Open a file to lock it, or only to read it without `make`; raises as the interface says."""
+        path = f"{self.root}/{name}"
+        try:
+            folder = os.open(self.root, _OPEN_WAY)
+            try:
+                if make:
+                    file = self.disk.open_or_create(name, folder, FILE_MODE)
+                else:
+                    file = os.open(name, _OPEN_FILE, dir_fd=folder)
+            finally:
+                os.close(folder)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:
+                raise foreign_file(self.root, name) from error
+            action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
+            what = "The lock of the spool cannot be opened"
+            raise not_writable(what, error, path, action, root=self.root) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise foreign_file(self.root, name)
+        return _LocalLockFile(self.disk, path, file)
+
     def lock_folder(self, name: str) -> int | None:
         """Lock a folder; return its descriptor, or None if another process holds it. Raises `FileNotFoundError`."""
         with self.folder(name) as opened:
@@ -314,7 +378,7 @@ class LocalStore(Store):
 
     def hold_folder(self, name: str) -> _LockedFolder | None:
         """Hold a folder by its lock; None if another process has that. Raises as the interface says."""
-        check_protected(self.root)
+        check_protected(self.root, FOLDER_NAMES)
         lock = self.lock_folder(name)
         return None if lock is None else _LockedFolder(f"{self.root}/{name}", lock)
 
@@ -361,6 +425,32 @@ class _LockedFolder(FolderHold):
         os.close(self._lock)
 
 
+class _LocalLockFile(LockFile):
+    def __init__(self, disk: Disk, path: str, file: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+
+    def try_lock(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise not_writable("The file system of the spool has no locks", error, self._path, OTHER_DISK) from error
+        return True
+
+    def read(self, limit: int) -> bytes:
+        return os.pread(self._file, limit, 0)
+
+    def write(self, data: bytes) -> None:
+        self._disk.truncate(self._file)
+        _write_all(self._disk, self._file, data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
 class _LocalWriter(StoreWriting):
     """A file that is being written under a temporary name."""
 
@@ -374,11 +464,7 @@ class _LocalWriter(StoreWriting):
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        view = memoryview(data).cast("B")
-        while view:
-            written = self._store.disk.write(self._file, view)
-            self.length += written
-            view = view[written:]
+        self.length += _write_all(self._store.disk, self._file, data)
 
     def publish(self) -> bool:
         failpoint("store.before_sync")
@@ -398,6 +484,19 @@ class _LocalWriter(StoreWriting):
         failpoint("store.after_publish")
         return not taken
 
+    def publish_over(self) -> None:
+        """Make the file durable under its name, in the place of the file that has it."""
+        failpoint("store.before_sync")
+        store = self._store
+        store.disk.fsync(self._file)
+        folder, _, base = self._name.rpartition("/")
+        failpoint("store.before_rename")
+        with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
+            store.disk.rename(self._temporary, source, base, target)
+            failpoint("store.before_folder_sync")
+            store.disk.fsync(target)
+        failpoint("store.after_publish")
+
     def discard(self) -> None:
         if self._open:
             self._open = False
@@ -405,82 +504,24 @@ class _LocalWriter(StoreWriting):
             self._store.delete(f"{TEMPORARY_FOLDER}/{self._temporary}")
 
 
-def check_protected(root: str) -> None:
-    """Check that no other user but root can replace a folder, or add, rename or delete files in it.
-
-    Walk from ``/`` by descriptors and check each folder and link on the way; stop at the first that is missing. Raises
-    `SpoolError` where another user could, and `OSError` where this one may not read.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        Path(root).stat()  # refuses links that lead in a circle
-    with contextlib.ExitStack() as opened:
-
-        def descend(name: str, folder: int | None = None) -> int:
-            descriptor = os.open(name, _OPEN_PATH, dir_fd=folder)
-            opened.callback(os.close, descriptor)
-            return descriptor
-
-        here, path, parts = descend("/"), Path("/"), list(reversed(Path(root).parts[1:]))
-        while parts:
-            part = parts.pop()
-            try:
-                below = descend(part, here)
-            except FileNotFoundError:
-                return
-            information = os.fstat(below)
-            _check_owner(information, path / part, "the folder of the spool" if not parts else _PARENT)
-            if not stat.S_ISLNK(information.st_mode):
-                here, path = below, Path(os.path.normpath(path / part))
-                continue
-            target = Path(os.readlink("", dir_fd=below))
-            parts += reversed([part for part in target.parts if part != "/"])
-            if target.is_absolute():
-                here, path = descend("/"), Path("/")
-        for name in FOLDER_NAMES:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                _check_owner(os.stat(name, dir_fd=here, follow_symlinks=False), path / name, _INSIDE)
+_Result = TypeVar("_Result")
 
 
-def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
-    """Check one folder or link on the way to the spool or in it; errors call it `what`."""
-    user, is_link = os.geteuid(), stat.S_ISLNK(information.st_mode)
-    may_be_roots = is_link or what in {_PARENT, _INSIDE}
-    if information.st_uid != user and not (may_be_roots and information.st_uid == _ROOT):
-        text = (
-            f"The owner of {what}, uid {information.st_uid}, could take the spool away; this process runs as uid {user}"
-        )
-        action = f"Make uid {user} the owner (chown), run as that user, or choose another spoolLocation."
-        raise SpoolError("SPOOL_FOREIGN_OWNER", text, str(path), action)
-    # The sticky bit lets nobody rename or delete what belongs to another user, but anybody may add files.
-    if is_link or (information.st_mode & stat.S_ISVTX and what is _PARENT):
-        return
-    command = f"chmod go-w {path}, or chmod +t {path}" if what is _PARENT else f"chmod -R go-w {path}"
-    action = f"Run {command}, or choose another spoolLocation."
-    if information.st_mode & stat.S_IWOTH:
-        raise SpoolError("SPOOL_WORLD_WRITABLE", f"Everyone may write to {what}", str(path), action)
-    group = information.st_gid
-    if information.st_mode & stat.S_IWGRP and (what is not _PARENT or _has_others(group, user, path)):
-        raise SpoolError("SPOOL_GROUP_WRITABLE", f"A group ({group}) may write to {what}", str(path), action)
+def _repeated(write: Callable[[], _Result]) -> _Result:
+    """Write again what lost its temporary file to a newer writer."""
+    for _ in range(_CLEARED_TIMES):
+        with contextlib.suppress(FileNotFoundError):
+            return write()
+    return write()
 
 
-def _has_others(group: int, user: int, path: Path) -> bool:
-    """Return whether others than a user and root may write to a folder by its group.
-
-    Nobody else is in a group that bears the user's own name, as many systems make one for each user, nor in one of
-    this process that has no name here: that of a container's volume.
-    """
-    with contextlib.suppress(OSError):
-        if "system.posix_acl_access" in os.listxattr(path):
-            return True
-    try:
-        name = pwd.getpwuid(user).pw_name
-    except KeyError:
-        name = ""
-    try:
-        entry = grp.getgrgid(group)
-    except KeyError:
-        return group not in {os.getegid(), *os.getgroups()}
-    return entry.gr_name not in {name, "root"} or not set(entry.gr_mem) <= {name, "root"}
+def _write_all(disk: Disk, file: int, data: bytes | memoryview) -> int:
+    """Append all of some bytes; return how many."""
+    view = memoryview(data).cast("B")
+    length = len(view)
+    while view:
+        view = view[disk.write(file, view) :]
+    return length
 
 
 def _identity(information: os.stat_result) -> tuple[int, int]:

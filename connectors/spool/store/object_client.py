@@ -113,7 +113,7 @@ class ObjectClient:
                 return True
         raise OSError(errno.ETIMEDOUT, "The object store answers that the name is taken, and has nothing there", name)
 
-    def replace(self, name: str, data: bytes, version: Version) -> Version | None:
+    def swap(self, name: str, data: bytes, version: Version) -> Version | None:
         """Put an object in the place of this version of it; return the new one, None if another version is there."""
         mode = {key: version[key] for key in ("e_tag", "version") if version.get(key) is not None}
         try:
@@ -124,7 +124,7 @@ class ObjectClient:
             return present[1] if present is not None and present[0] == data else None
         return done
 
-    def put(self, name: str, data: bytes) -> None:
+    def overwrite(self, name: str, data: bytes) -> None:
         """Put an object, whatever is there."""
         with self._errors(name, needs_bucket=True):
             obstore.put(self._bucket, name, data, use_multipart=False)

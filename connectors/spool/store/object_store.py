@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from connectors.core.errors import ServiceUnavailableError, SpoolError
 from connectors.core.extras import install_command
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import foreign_file
-from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, StoreWriting, parse_object_url
+from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, StoreWriting, Version, parse_object_url
 
 if TYPE_CHECKING:
     from connectors.spool.store.object_client import ObjectClient
@@ -36,6 +37,7 @@ _FOLDERS: Final = "folders"
 _TEMPORARY: Final = "tmp"
 _CLOSED: Final = b"closed: nothing is published under this name any more\n"
 _TAIL_BYTES: Final = 256 << 10
+_OWN_NAME: Final = re.compile(rf"{_FOLDERS}/{_INBOX}/[^/]+|probe/[^/]+")
 
 
 class ObjectStore(Store):
@@ -92,9 +94,17 @@ class ObjectStore(Store):
     def sync_folder(self, name: str) -> None:
         """Do nothing: what was answered is durable."""
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put an object in the place of the one that is there."""
-        self.client.put(name, data)
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Put an object, whatever is there."""
+        self.client.overwrite(name, data)
+
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        """Return a whole object and its version; None if there is none."""
+        return self.client.read_version(name)
+
+    def swap(self, name: str, data: bytes, version: Version) -> Version | None:
+        """Put an object in the place of this version of it; return the new one, None if another version is there."""
+        return self.client.swap(name, data, version)
 
     def writer(self, name: str) -> _ObjectWriter:
         """Begin an object that is put when it is published."""
@@ -135,6 +145,20 @@ class ObjectStore(Store):
         """Return when each object in a folder was written; in the inbox: when each folder was held."""
         return self.client.written(f"{_FOLDERS}/{_INBOX}" if folder == _INBOX else folder)
 
+    def remove_empty_folders(self, name: str) -> None:
+        """Do nothing: a folder is an object, and deleted as one."""
+
+    def allocate(self, name: str, size: int) -> None:
+        """Do nothing: a bucket is never full."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all objects of the spool, by name, foreign ones too."""
+        return self.client.sizes()
+
+    def is_own_name(self, name: str) -> bool:
+        """Return whether it is the name of a folder of the inbox, or of what `make_root` puts."""
+        return _OWN_NAME.fullmatch(name) is not None
+
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens if it is absent."""
         self.client.delete(name)
@@ -145,7 +169,7 @@ class ObjectStore(Store):
 
     def hold_folder(self, name: str) -> _HeldFolder:
         """Hold a folder: write who does."""
-        self.client.put(f"{_FOLDERS}/{name}", json.dumps(asdict(Holder.this_process())).encode())
+        self.client.overwrite(f"{_FOLDERS}/{name}", json.dumps(asdict(Holder.this_process())).encode())
         return _HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
@@ -211,7 +235,7 @@ class _HeldFolder(FolderHold):
         return not self._store.unsure
 
     def release(self) -> None:
-        self._store.client.put(f"{_FOLDERS}/{self._name}", b"{}")
+        self._store.client.overwrite(f"{_FOLDERS}/{self._name}", b"{}")
 
 
 class _ObjectWriter(StoreWriting):

@@ -17,10 +17,9 @@ from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
-from connectors.spool.admin import verify as verification
 from connectors.spool.ledger.records import decode, encode
 from connectors.spool.segments.segment import SEGMENT, SealedReader
-from connectors.spool.store.base import Store
+from connectors.spool.store.local import LocalStore
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool, fill
 
@@ -521,10 +520,10 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
 
 
 def test_verify_of_a_folder_without_a_spool_does_not_list_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def listed(_store: Store) -> dict[str, int]:
+    def listed(_store: LocalStore) -> dict[str, int]:
         pytest.fail("it may hold millions of files")
 
-    monkeypatch.setattr(verification, "file_sizes", listed)
+    monkeypatch.setattr(LocalStore, "sizes", listed)
     assert "[SPOOL_NOT_FOUND]" in run("verify", tmp_path, code=2).stderr
 
 

@@ -150,7 +150,7 @@ def test_wipe_deletes_all_of_a_spool_and_nothing_else(spool: ObjectSpool) -> Non
 def test_wipe_goes_on_where_one_was_cut_off_and_leaves_a_fetcher_that_lives(spool: ObjectSpool) -> None:
     spool.store.hold_folder("inbox/f1")
     assert "[SPOOL_IN_USE]" in run("wipe", spool.root, "--yes", code=2).output
-    spool.store.client.put("folders/inbox/f1", b"{}")
+    spool.store.overwrite("folders/inbox/f1", b"{}")
     spool.server.objects[PREFIX + "wiping"] = b""
     del spool.server.objects[PREFIX + "spool.json"]
     run("wipe", spool.root, "--yes")

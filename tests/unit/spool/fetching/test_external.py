@@ -201,7 +201,7 @@ def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_fo
     spool = ObjectSpool(server=server)
     ledger = spool.open()
     spool.write(["1"], FETCHER)
-    spool.store.client.put(f"folders/inbox/{FETCHER}", elsewhere())
+    spool.store.overwrite(f"folders/inbox/{FETCHER}", elsewhere())
     for number in range(2, 7):
         spool.write([str(number)], "f1")
         ledger.admit()

@@ -316,7 +316,7 @@ def test_a_pipe_in_the_place_of_any_file_is_refused_and_not_waited_for(kind: int
         (spool.root / name).unlink()
         os.mknod(spool.root / name, kind | 0o600)
         with within(10), pytest.raises(SpoolError, match=r"^\[SPOOL_FOREIGN_FILE\]"):
-            SpoolLock(str(spool.root), os.getpid()).acquire() if name == "lock" else use(spool)
+            SpoolLock(spool.store, os.getpid()).acquire() if name == "lock" else use(spool)
         (spool.root / name).unlink()
         _restore(spool, before)
 

@@ -305,7 +305,7 @@ def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, 
     for _ in range(3):
         server.lose_answers("PUT")
         lease._count += 1
-        lease._version = lease._store.client.replace("lease", lease._bytes(), lease._version)
+        lease._version = lease._store.swap("lease", lease._bytes(), lease._version)
         assert lease._version is not None
     del server.objects["spools/of/tests/lease"]
     assert lease._recover()

@@ -16,7 +16,8 @@ import pytest
 from connectors.core.errors import SpoolError
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.ledger.identity import open_identity, read_identity
-from connectors.spool.store.local import Disk, LocalStore
+from connectors.spool.store.disk import Disk
+from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.slices import read_slices
 from tests.support.power_loss_rig import on_disk
 from tests.support.spool_writing import SOURCES
@@ -45,23 +46,23 @@ def disk_calls(action: Callable[[], object]) -> list[str]:
 def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
-    store.put("ids/first", b"1")
-    assert disk_calls(lambda: store.put("ids/second", b"2")) == ["write", "fsync", "link", "fsync", "unlink"]
+    store.create("ids/first", b"1")
+    assert disk_calls(lambda: store.create("ids/second", b"2")) == ["write", "fsync", "link", "fsync", "unlink"]
 
 
 def test_a_new_folder_is_durable_before_a_file_in_it_has_its_name(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
-    store.put("ids/first", b"1")
-    calls = disk_calls(lambda: store.put("ledger/1/0", b"record"))
+    store.create("ids/first", b"1")
+    calls = disk_calls(lambda: store.create("ledger/1/0", b"record"))
     assert calls == ["write", "fsync", "mkdir", "fsync", "mkdir", "fsync", "link", "fsync", "unlink"]
 
 
 def test_a_name_that_is_taken_keeps_its_file(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
-    assert store.put("ids/a", b"first")
-    assert not store.put("ids/a", b"second")
+    assert store.create("ids/a", b"first")
+    assert not store.create("ids/a", b"second")
     assert store.read("ids/a") == b"first"
     assert store.list("tmp") == []
 
@@ -79,18 +80,18 @@ def test_a_name_that_is_found_taken_is_made_durable_before_anyone_relies_on_it(t
     """Who gave it may have died before it was synced; or the answer to one's own call was lost."""
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
-    store.put("ids/first", b"1")
-    assert disk_calls(lambda: store.put("ids/first", b"1")) == ["write", "fsync", "link", "fsync", "unlink"]
+    store.create("ids/first", b"1")
+    assert disk_calls(lambda: store.create("ids/first", b"1")) == ["write", "fsync", "link", "fsync", "unlink"]
 
 
 def test_a_folder_that_another_process_made_is_made_durable_before_a_file_is_in_it(tmp_path: Path) -> None:
     made = LocalStore(str(tmp_path / "spool"), "ab")
     made.make_root()
-    made.put("ids/first", b"1")
+    made.create("ids/first", b"1")
     store = LocalStore(str(tmp_path / "spool"), "cd")
-    calls = disk_calls(lambda: store.put("ids/second", b"2"))
+    calls = disk_calls(lambda: store.create("ids/second", b"2"))
     assert calls == ["fsync", "write", "fsync", "fsync", "link", "fsync", "unlink"], "tmp, data, root, name"
-    assert disk_calls(lambda: store.put("ids/third", b"3")) == ["write", "fsync", "link", "fsync", "unlink"]
+    assert disk_calls(lambda: store.create("ids/third", b"3")) == ["write", "fsync", "link", "fsync", "unlink"]
 
 
 class ClearedDisk(Disk):
@@ -110,10 +111,10 @@ def test_a_small_file_survives_that_its_temporary_name_is_cleared_away(tmp_path:
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
     with on_disk(ClearedDisk(2)):
-        assert store.put("ids/first", b"1")
+        assert store.create("ids/first", b"1")
     assert store.read("ids/first") == b"1"
     with on_disk(ClearedDisk(3)), pytest.raises(FileNotFoundError):
-        store.put("ids/second", b"2")
+        store.create("ids/second", b"2")
 
 
 def test_a_file_that_is_deleted_while_times_are_read_takes_no_other_along(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_file_that_is_deleted_while_times_are_read_takes_no_other_along(tmp_pa
     store.make_root()
     names = {"0", "1", "2", "3"}
     for name in names:
-        store.put(f"ledger/1/{name}", b"record")
+        store.create(f"ledger/1/{name}", b"record")
     deleted: set[str] = set()
 
     def trim(_frame: FrameType, event: str, function: Any) -> None:
@@ -145,12 +146,12 @@ def used(tmp_path: Path) -> LocalStore:
     store = LocalStore(str(tmp_path / "spool"), "ab")
     store.make_root()
     open_identity(store, "pubsub", SOURCES)
-    store.put("ledger/1/0", b"record")
+    store.create("ledger/1/0", b"record")
     return store
 
 
 CALLS: dict[str, Callable[[LocalStore], Any]] = {
-    "put": lambda store: store.put("ledger/1/1", b"record"),
+    "put": lambda store: store.create("ledger/1/1", b"record"),
     "make_folder": lambda store: store.make_folder("inbox/f0"),
     "list": lambda store: store.list("ledger/1"),
     "read": lambda store: store.read("ledger/1/0"),

@@ -52,8 +52,8 @@ def refused(store: ObjectStore) -> ConnectorError:
 
 
 def test_a_name_that_is_taken_keeps_its_object(store: ObjectStore) -> None:
-    assert store.put("ids/a", b"first")
-    assert not store.put("ids/a", b"second")
+    assert store.create("ids/a", b"first")
+    assert not store.create("ids/a", b"second")
     assert store.read("ids/a") == b"first"
 
 
@@ -68,9 +68,9 @@ def test_what_is_absent_is_a_file_not_found(store: ObjectStore) -> None:
 def test_a_list_has_all_pages_and_nothing_of_other_folders(server: ObjectStoreServer, store: ObjectStore) -> None:
     server.page = 7
     for number in range(30):
-        store.put(f"ledger/1/{number}", b"x")
-    store.put("ledger/11/0", b"x")
-    store_of(server).put("ledger/1/deeper/name", b"x")
+        store.create(f"ledger/1/{number}", b"x")
+    store.create("ledger/11/0", b"x")
+    store_of(server).create("ledger/1/deeper/name", b"x")
     assert store.list("ledger/1") == sorted([*(str(number) for number in range(30)), "deeper"])
     assert store.list("ledger/2") == []
     assert server.counts["LIST"] == 6
@@ -78,9 +78,9 @@ def test_a_list_has_all_pages_and_nothing_of_other_folders(server: ObjectStoreSe
 
 def test_two_spools_in_one_bucket_do_not_see_each_other(server: ObjectStoreServer, store: ObjectStore) -> None:
     other = open_store("s3a://spools/a/", "ab", access_to(server))
-    store.put("ids/x", b"1")
+    store.create("ids/x", b"1")
     assert other.list("ids") == []
-    assert other.put("ids/x", b"2")
+    assert other.create("ids/x", b"2")
     assert store.read("ids/x") == b"1"
 
 
@@ -89,28 +89,28 @@ def test_two_spools_in_one_bucket_do_not_see_each_other(server: ObjectStoreServe
 
 def test_a_put_whose_answer_was_lost_is_recognised_as_ones_own(server: ObjectStoreServer, store: ObjectStore) -> None:
     server.lose_answers("PUT")
-    assert store.put("ledger/1/0", b"mine")
+    assert store.create("ledger/1/0", b"mine")
     assert store.read("ledger/1/0") == b"mine"
-    assert not store.put("ledger/1/0", b"another's")
+    assert not store.create("ledger/1/0", b"another's")
 
 
 def test_a_lost_answer_to_a_put_that_was_too_late_is_not_taken_for_ones_own(
     server: ObjectStoreServer, store: ObjectStore
 ) -> None:
-    store.put("ledger/1/0", b"another's")
+    store.create("ledger/1/0", b"another's")
     server.lose_answers("PUT")
-    assert not store.put("ledger/1/0", b"mine")
+    assert not store.create("ledger/1/0", b"mine")
 
 
 def test_a_conflict_of_two_puts_is_tried_again(server: ObjectStoreServer, store: ObjectStore) -> None:
     server.refuse("PUT", 409, "ConditionalRequestConflict", count=3)
-    assert store.put("ledger/1/0", b"mine")
+    assert store.create("ledger/1/0", b"mine")
 
 
 def test_a_store_that_is_busy_is_asked_again(server: ObjectStoreServer, store: ObjectStore) -> None:
     for kind in ("PUT", "GET", "HEAD", "LIST", "DELETE"):
         server.refuse(kind, 503, "SlowDown", count=2)
-    assert store.put("ids/a", b"1")
+    assert store.create("ids/a", b"1")
     assert store.exists("ids/a")
     assert store.list("ids") == ["a"]
     assert store.read("ids/a") == b"1"
@@ -124,9 +124,9 @@ def test_a_put_that_is_never_answered_is_an_error_and_is_recognised_later(
     monkeypatch.setitem(object_client._RETRIES, "max_retries", 1)
     server.lose_answers("PUT", count=50)
     with pytest.raises(TimeoutError):
-        store.put("ledger/1/0", b"mine")
+        store.create("ledger/1/0", b"mine")
     server.heal()
-    assert store.put("ledger/1/0", b"mine")
+    assert store.create("ledger/1/0", b"mine")
 
 
 # Pieces.
@@ -134,7 +134,7 @@ def test_a_put_that_is_never_answered_is_an_error_and_is_recognised_later(
 
 def test_pieces_of_an_object_are_those_of_the_whole(store: ObjectStore) -> None:
     data = os.urandom(700_000)
-    store.put("inbox/f/0.arrow", data)
+    store.create("inbox/f/0.arrow", data)
     pieces = store.pieces("inbox/f/0.arrow")
     assert len(pieces) == len(data)
     for piece in (slice(0, 10), slice(1000, 500_000), slice(699_000, None), slice(450_000, 460_000), slice(5, 5)):
@@ -142,7 +142,7 @@ def test_pieces_of_an_object_are_those_of_the_whole(store: ObjectStore) -> None:
 
 
 def test_the_end_of_an_object_comes_with_one_request(server: ObjectStoreServer, store: ObjectStore) -> None:
-    store.put("inbox/f/0.arrow", b"x" * 1000)
+    store.create("inbox/f/0.arrow", b"x" * 1000)
     before = server.counts.copy()
     pieces = store.pieces("inbox/f/0.arrow")
     assert (pieces[:10], pieces[990:]) == (b"x" * 10, b"x" * 10)
@@ -151,12 +151,12 @@ def test_the_end_of_an_object_comes_with_one_request(server: ObjectStoreServer, 
 
 def test_a_large_object_is_mapped_from_a_file(store: ObjectStore) -> None:
     data = os.urandom(9 << 20)
-    store.put("ids/1-0", data)
+    store.create("ids/1-0", data)
     assert store.map("ids/1-0") == data
 
 
 def test_an_empty_object_is_empty(store: ObjectStore) -> None:
-    store.put("ids/a", b"")
+    store.create("ids/a", b"")
     assert store.read("ids/a") == b""
 
 
@@ -180,7 +180,7 @@ def test_nothing_is_published_after_a_name_was_closed(server: ObjectStoreServer,
 
 def test_a_folder_with_a_file_at_the_next_name_is_not_closed(store: ObjectStore) -> None:
     store.make_folder("inbox/f")
-    store.put("inbox/f/0.arrow", b"rows")
+    store.create("inbox/f/0.arrow", b"rows")
     assert not store.close_folder("inbox/f", "inbox/f/0.arrow")
     assert store.close_folder("inbox/f", "inbox/f/1.arrow")
     assert store.list("inbox/f") == ["0.arrow"]
@@ -197,7 +197,7 @@ def test_a_folder_is_in_the_inbox_until_it_is_removed_and_only_an_empty_one_is(
     server: ObjectStoreServer, store: ObjectStore
 ) -> None:
     store.make_folder("inbox/f")
-    store.put("inbox/f/0.arrow", b"rows")
+    store.create("inbox/f/0.arrow", b"rows")
     assert store.list("inbox") == ["f"]
     store.remove_unlocked_folder("inbox/f")
     assert store.list("inbox") == ["f"]
@@ -368,7 +368,7 @@ def test_access_that_a_cloud_does_not_take_is_named_and_not_shown(root: str, acc
 
 def test_an_endpoint_on_this_machine_may_have_a_path_as_those_of_azurite_have(server: ObjectStoreServer) -> None:
     access = replace(access_to(server), endpoint=f"{server.endpoint}/devstoreaccount1", secret=Secret("c2VjcmV0"))
-    open_store("az://spools/a", "ab", access).put("ids/a", b"first")
+    open_store("az://spools/a", "ab", access).create("ids/a", b"first")
     assert server.objects == {"devstoreaccount1/spools/a/ids/a": b"first"}
 
 
