@@ -56,6 +56,7 @@ REPAIR_POINTS = (
     "quarantine.before_delete",
     "quarantine.after_delete",
     "adopt.before_replace",
+    "store.before_rename",
     "adopt.after_replace",
     "wipe.before_identity",
     "wipe.after_identity",

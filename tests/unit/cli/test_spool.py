@@ -417,7 +417,7 @@ def test_an_adopted_copy_fences_the_one_at_the_old_place(spool: HandSpool, tmp_p
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-@pytest.mark.parametrize("point", ["adopt.before_replace", "adopt.after_replace"])
+@pytest.mark.parametrize("point", ["adopt.before_replace", "store.before_rename", "adopt.after_replace"])
 def test_an_adoption_that_was_cut_short_is_finished_by_the_next_one(
     point: str, passes: int, spool: HandSpool, tmp_path: Path
 ) -> None:
