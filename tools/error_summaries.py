@@ -139,6 +139,7 @@ SUMMARIES: Final = {
     "SPOOL_OTHER_SOURCE": "The spool belongs to another connector or another subscription.",
     "SPOOL_RECORD_DAMAGED": "A record of the ledger is damaged.",
     "SPOOL_ROWS_FREED": "The rows of a batch are no longer in the spool.",
+    "SPOOL_ROWS_VERSION": "Another version has written rows that this one cannot read.",
     "SPOOL_SEGMENT_DAMAGED": "A segment, which may hold the only copy of its rows, is damaged.",
     "SPOOL_SEGMENT_QUARANTINED": "A damaged segment was quarantined; its rows are not delivered.",
     "SPOOL_SEGMENT_WHOLE": "There is nothing to repair in this segment.",

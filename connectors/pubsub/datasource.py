@@ -41,6 +41,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.options.kinds import SchemaMode
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
+    from connectors.pubsub.source.stored_rows import ROWS
     from connectors.spool.store.base import StoreAccess
     from connectors.spool.stream.slices import Slice, SpoolRows, read_slices, read_spool_rows
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class PubSubPartition(Partition):
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         read = read_slices if self.is_stream else read_spool_rows
-        for rows in read(self.root, self.slices, self.access):
+        for rows in read(self.root, self.slices, self.access, ROWS):
             yield spark_rows(rows, self.subscriptions, self.mode)
 
 
@@ -90,12 +91,14 @@ def spark_rows(spool_rows: SpoolRows, subscriptions: tuple[str, ...], mode: Sche
             pa.repeat(pa.scalar(subscriptions[spool_rows.source], pa.string()), len(rows)),
             pa.array(np.arange(first, first + len(rows), dtype=np.int64)),
         ]
-        return pa.RecordBatch.from_arrays(columns, names=STREAM_SCHEMA.names)
+        names = [*rows.schema.names, "subscription", "offset"]
+        batch = pa.RecordBatch.from_arrays(columns, names=names)
+        return batch if names == STREAM_SCHEMA.names else batch.select(STREAM_SCHEMA.names)
     published = rows.column("publishTimestamp").cast(pa.int64())
     missing = published.is_null().to_numpy(zero_copy_only=False)
     milliseconds = published.fill_null(0).to_numpy() // 1000
     attributes = [
-        json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
+        None if pairs is None else json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
         for pairs in rows.column("attributes").to_pylist()
     ]
     columns = [

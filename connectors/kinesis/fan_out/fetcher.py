@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
+from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
@@ -76,6 +77,7 @@ class KinesisFetch:
         ranges = [cached for cached, _, _ in decoded]
         packed = _packed(chain.from_iterable(rows for _, _, rows in decoded))
         rows = next(packed, pa.RecordBatch.from_pylist([], ARROW_SCHEMA))
+        rows = rows.replace_schema_metadata(CACHED_ROWS.stamped.metadata)
         sizes = _sizes(rows)
         arrived = [cached.arrival_ms * 1000 for cached in ranges]
         return Block(

@@ -17,8 +17,8 @@ import pyarrow as pa
 from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
 from connectors.kinesis.cached_ranges import Piece
+from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.offsets import END, Kind, Position, after
-from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
@@ -92,9 +92,7 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece; raises when the segment is missing, damaged, or holds something else."""
     segment = SegmentReader(LocalStore(root, "task"), piece.segment, piece.digest)
     last: int | None = None
-    for _, batch in segment.batches(piece.first_row, piece.end_row):
-        if batch.schema != ARROW_SCHEMA:
-            raise ValueError(f"{piece.segment} holds other columns")
+    for _, batch in segment.batches(piece.first_row, piece.end_row, CACHED_ROWS):
         rows = batch
         if piece.begin.kind is Kind.AFTER and _number(rows, 0) <= piece.begin.number:
             rows = rows.slice(_place(rows, piece.begin.number))

@@ -1,6 +1,7 @@
 """The spool of a query with subscriptions, seen from its source process: which segments there are, and what they hold.
 
-It is a cache. A file that is damaged, or that another source wrote, counts as missing.
+It is a cache. A file counts as missing if it is damaged, if another source wrote it, or if its columns are those of
+another version.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis import FORMAT
 from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
+from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.offsets import END, NEW, Position, ShardState, Streams
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import clear_temporary
@@ -127,6 +129,7 @@ class SpoolIndex:
             reader = SegmentReader(self._store, name)
             if reader.spool != self._spool:
                 return []
+            reader.check_rows(CACHED_ROWS)
             ranges = CachedRange.of_segment(reader.notes, name, reader.info.digest)
             whole = sum(cached.rows for cached in ranges) == reader.info.rows
             return ranges if whole and all(cached.deaggregate == self._deaggregate for cached in ranges) else []

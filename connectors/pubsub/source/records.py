@@ -27,10 +27,10 @@ from connectors.core.errors import ConnectorError
 from connectors.core.extras import ptars_obstacle, warn_not_fast
 from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.client.wire import lengths
+from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.spool.segments.id_keys import OtherIds
 
 __all__ = [
-    "ROWS_SCHEMA",
     "Decoder",
     "FastDecoder",
     "GuardedDecoder",
@@ -41,18 +41,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-
-ROWS_SCHEMA: Final = pa.schema(
-    [
-        ("messageId", pa.string()),
-        ("payload", pa.binary()),
-        ("attributes", pa.map_(pa.string(), pa.string())),
-        ("orderingKey", pa.string()),
-        ("publishTimestamp", pa.timestamp("us", "UTC")),
-        ("deliveryAttempt", pa.int32()),
-    ]
-)
-"""The columns of a received message, with the Arrow types that Spark gives to those of the source."""
 
 _MAX_WIRE_BYTES: Final = (1 << 31) - 1
 """Most bytes of responses in one call: the offsets of Arrow's strings and binaries have 32 bits."""

@@ -9,7 +9,8 @@ A segment begins as an Arrow IPC stream, which any Arrow reader can open:
 
     schema message | block | block | ... | end of stream | index | footer | tail
 
-A *block* is one Arrow record batch message, some MB long. The *index* is an Arrow IPC stream of one batch: for each row
+The schema message carries the version of the rows' schema, see `connectors.spool.segments.rows`. A *block* is one Arrow
+record batch message, some MB long. The *index* is an Arrow IPC stream of one batch: for each row
 its key (see `connectors.spool.segments.id_keys`) and its bytes. Footer and index are checked when a segment is
 admitted, and each block when it is read.
 """
@@ -21,6 +22,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -33,6 +35,7 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import other_version
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
+from connectors.spool.segments.rows import Projection, RowSchema
 from connectors.spool.segments.shapes import PUBLISHED, misfit
 from connectors.spool.store.base import Blobs, Pieces
 
@@ -144,7 +147,7 @@ class SealedReader:
 
     def __init__(self, store: Blobs, name: str, kind: SealedKind, digest: str | None) -> None:
         self._kind = kind
-        self._where = f"{store.root}/{name}"
+        self.where = f"{store.root}/{name}"
         try:
             self.data: Pieces = store.map(name) if kind.whole else store.pieces(name)
         except FileNotFoundError:
@@ -177,7 +180,7 @@ class SealedReader:
         """Raise the error of a damaged file."""
         kind = self._kind
         raise SpoolDamagedError(
-            f"{kind.code}_DAMAGED", f"{kind.label} {what}; {kind.stake}", self._where, kind.action
+            f"{kind.code}_DAMAGED", f"{kind.label} {what}; {kind.stake}", self.where, kind.action
         ) from None
 
     def _read_footer(self) -> tuple[dict[str, Any], str]:
@@ -189,7 +192,7 @@ class SealedReader:
             self.damaged("does not end as it should")
         if version != FORMAT_VERSION:
             kind = self._kind
-            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self._where)
+            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self.where)
         text = self.data[max(end - length, 0) : end]
         actual = checksum(text)
         if actual.encode() != digest:
@@ -382,15 +385,18 @@ class SegmentReader:
         hash_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         return IdKeys(numbers, hash_rows, np.array(column.drop_null().to_pylist(), HASH_TYPE)), sizes
 
-    def batches(self, first: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def check_rows(self, wanted: RowSchema) -> None:
+        """Raise `SpoolVersionError` or `SpoolDamagedError` if the rows cannot be read as this schema has them."""
+        self._schema(wanted)
+
+    def batches(self, first: int, end: int, wanted: RowSchema | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows from index `first` to before `end` as batches, each with the index of its first row.
 
-        Every block is checked before its rows are yielded; memory is mapped, not copied.
+        Their columns are those that are wanted, or without that those that are stored. Every block is checked before
+        its rows are yielded; memory is mapped, not copied. Raises `SpoolVersionError` if another version has written
+        rows that the wanted schema cannot have.
         """
-        (schema_section,) = self._file.of_kind("schema")
-        with self._named("a schema"):
-            schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
-            _ = schema.names  # which may be no UTF-8
+        schema, projection = self._schema(wanted)
         start = 0
         for section in self._file.of_kind("block"):
             rows = section["rows"]
@@ -402,8 +408,17 @@ class SegmentReader:
                     batch.validate(full=True)
                 if len(batch) != rows:
                     self._file.damaged("has a block of other rows than it says")
-                yield low, batch.slice(low - start, high - low)
+                part = batch.slice(low - start, high - low)
+                yield low, part if projection is None else projection(part)
             start += rows
+
+    def _schema(self, wanted: RowSchema | None) -> tuple[pa.Schema, Projection | None]:
+        """Return the schema of the blocks, and what projects them, if that is needed."""
+        (section,) = self._file.of_kind("schema")
+        with self._named("a schema"):
+            schema = _parsed_schema(bytes(self._file.checked(section)))
+            projection = None if wanted is None else wanted.projection(schema, self._file.where)
+        return schema if wanted is None or projection else wanted.columns, projection
 
     @contextlib.contextmanager
     def _named(self, part: str) -> Iterator[None]:
@@ -418,6 +433,14 @@ class SegmentReader:
     def verify(self) -> None:
         """Check every section."""
         self._file.verify()
+
+
+@lru_cache(maxsize=16)
+def _parsed_schema(data: bytes) -> pa.Schema:
+    """Return the schema of a schema message; most segments of a spool have the same one."""
+    schema = pa.ipc.read_schema(pa.py_buffer(data))
+    _ = schema.names  # which may be no UTF-8
+    return schema
 
 
 def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:

@@ -21,6 +21,7 @@ from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.segments.rows import RowSchema
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
@@ -222,27 +223,29 @@ class SpoolRows:
     source: int
 
 
-def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
-    """Read the rows of a partition, in order.
+def read_slices(
+    root: str, slices: Sequence[Slice], access: StoreAccess | None = None, wanted: RowSchema | None = None
+) -> Iterator[SpoolRows]:
+    """Read the rows of a partition, in order, with the columns that are wanted, or else those that are stored.
 
-    Raises `SpoolError` if this machine cannot see the spool or may not read it, `SpoolDamagedError` if a segment is
-    missing, damaged, or not the one that the ledger admitted.
+    Raises `SpoolVersionError` if a newer version has written them, `SpoolError` if this machine cannot see the spool or
+    may not read it, `SpoolDamagedError` if a segment is missing, damaged, or not the one that the ledger admitted.
     """
     store = open_store(root, "reader", access)
     with reading_errors(root):
         store.check_visible()
         for part in slices:
-            yield from _read_slice(store, part)
+            yield from _read_slice(store, part, wanted)
 
 
-def _read_slice(store: Store, part: Slice) -> Iterator[SpoolRows]:
+def _read_slice(store: Store, part: Slice, wanted: RowSchema | None) -> Iterator[SpoolRows]:
     reader = SegmentReader(store, part.segment, part.digest)
     mask: npt.NDArray[np.bool_] | None = None
     if part.row_mask is not None:
         bits = np.frombuffer(part.row_mask, np.uint8)
         mask = np.unpackbits(bits, count=part.end_row - part.first_row).astype(np.bool_)
     position = part.position
-    for first, batch in reader.batches(part.first_row, part.end_row):
+    for first, batch in reader.batches(part.first_row, part.end_row, wanted):
         low = first - part.first_row
         rows = batch if mask is None else batch.filter(pa.array(mask[low : low + len(batch)]))
         if len(rows):
@@ -293,10 +296,12 @@ def plan_spool_rows(
                 state = newer
 
 
-def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
+def read_spool_rows(
+    root: str, slices: Sequence[Slice], access: StoreAccess | None = None, wanted: RowSchema | None = None
+) -> Iterator[SpoolRows]:
     """Read the rows of a partition as `read_slices`; `DataLossError` if they were freed since they were planned."""
     try:
-        yield from read_slices(root, slices, access)
+        yield from read_slices(root, slices, access, wanted)
     except SpoolDamagedError:
         store = open_store(root, _OWNER, access)
         identity = read_identity(store)

@@ -27,12 +27,13 @@ from connectors.kinesis.fan_out.reader import read_part
 from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.offsets import after, read_offset
 from connectors.kinesis.options.source import Deaggregate, parse_read_options
+from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
+from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, SegmentWriter
 from connectors.spool.store import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import (
@@ -698,6 +699,57 @@ def test_each_segment_of_a_batch_may_be_lost_or_damaged_and_the_rows_are_the_sam
             assert _rows(two, _planned(two, start, end)) == wanted, (harm, path)
             for each, data in saved.items():
                 each.write_bytes(data)
+
+
+def _rewritten(path: Path, spool: Path, elsewhere: Path, version: str, *columns: str) -> None:
+    """The segment as a version of the pack would have it whose rows have these columns; an empty one states none."""
+    reader = SegmentReader(open_store(str(spool), "look"), path.relative_to(spool).as_posix())
+    (keys, sizes), info = reader.index(), reader.info
+    stored = pa.Table.from_batches([batch for _, batch in reader.batches(0, info.rows)])
+    table = stored.append_column("region", pa.nulls(info.rows, pa.string())).select(columns)
+    (rows,) = table.combine_chunks().to_batches()
+    schema = rows.schema.with_metadata({"spool.rows.version": version} if version else None)
+    store = open_store(str(elsewhere), "look")
+    store.make_root()
+    writer = SegmentWriter(store, reader.spool, info.fetcher, info.number, schema, info.source)
+    writer.append(rows, keys, sizes, info.published, notes=reader.notes)
+    path.write_bytes((elsewhere / writer.publish().name).read_bytes())
+
+
+def test_segments_of_other_versions_are_used_or_absent_and_the_rows_are_the_same(two: Efo, tmp_path: Path) -> None:
+    start, end = _batch_of_segments(two)
+    saved = {path: path.read_bytes() for path in two.segments()}
+    assert all(_version_of(data) == b"1" for data in saved.values())
+    wanted = _rows(two, _planned(two, start, end))
+    assert len(wanted) == 120
+    columns = ARROW_SCHEMA.names
+    for number, (version, names, is_used) in enumerate(
+        [
+            ("", columns, True),
+            ("1", columns[::-1], True),
+            ("", columns[:-1], False),
+            ("1", columns[:-1], False),
+            ("2", columns, False),
+            ("2", [*columns, "region"], False),
+            ("", [*columns, "region"], False),
+        ]
+    ):
+        for path in saved:
+            _rewritten(path, two.spool, tmp_path / f"rewritten-{number}", version, *names)
+        found: list[dict[str, Any]] = []
+        ranges = _planned(two, start, end)
+        assert bool([piece for part in ranges for piece in part.pieces]) == is_used, (version, names)
+        polls = two.polls(lambda found=found, ranges=ranges: found.extend(_rows(two, ranges)))
+        assert (polls == 0) == is_used, (version, names)
+        assert found == wanted, (version, names)
+        for path, data in saved.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def _version_of(segment: bytes) -> bytes:
+    with pa.ipc.open_stream(segment) as stream:
+        return dict(stream.schema.metadata)[b"spool.rows.version"]
 
 
 def test_28_an_aggregate_is_spooled_in_parts_and_the_rows_are_the_same_when_any_part_is_damaged(efo: Efo) -> None:

@@ -22,6 +22,7 @@ from connectors.pubsub.source import streaming_pull as streams
 from connectors.pubsub.source.acks import AckSender, Deadlines
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.records import make_decoder
+from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.pubsub.source.streaming_pull import message_count
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.target import FetchPlan
@@ -132,6 +133,7 @@ def test_every_message_is_spooled_once_and_then_acked(fetching: Fetching, *, pla
     fetching.start(fetching.plan(fetching.settings(plain=plain)))
     fetching.drained()
     assert sorted(fetching.spooled()) == sorted(sent)
+    assert fetching.table().schema.equals(ROWS_SCHEMA, check_metadata=True), "the version of the rows is stored"
     rows = dict(zip(*(fetching.table().column(name).to_pylist() for name in ("messageId", "payload")), strict=True))
     assert [rows[message_id] for message_id in sent] == [b"%d" % number for number in range(3000)]
     assert set(map(str, fetching.table().column("attributes").to_pylist())) == {"[('kind', 'test')]"}

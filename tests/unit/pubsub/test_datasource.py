@@ -12,7 +12,7 @@ from connectors.core.arrow import arrow_schema
 from connectors.pubsub.datasource import spark_rows
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
-from connectors.pubsub.source.records import ROWS_SCHEMA
+from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.spool.stream.slices import SpoolRows
 
 AWKWARD = {

@@ -22,7 +22,6 @@ from connectors.core.errors import ConnectorError
 from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.records import (
-    ROWS_SCHEMA,
     Decoder,
     FastDecoder,
     GuardedDecoder,
@@ -30,6 +29,7 @@ from connectors.pubsub.source.records import (
     ReceivedMessages,
     make_decoder,
 )
+from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 
 ROOT = Path(__file__).resolve().parents[4]
 DECODERS = pytest.mark.parametrize("decoder", [PlainDecoder(), FastDecoder(), make_decoder()], ids=type)
@@ -118,7 +118,7 @@ def test_message_written_by_the_sdk_comes_out_whole(decoder: Decoder) -> None:
     }
     for kind in (StreamingPullResponse, PullResponse):
         received = decoder.decode([kind.serialize(kind(received_messages=[written]))])
-        assert received.rows.schema.equals(ROWS_SCHEMA)
+        assert received.rows.schema.equals(ROWS_SCHEMA, check_metadata=True)
         received.rows.validate(full=True)
         assert received.rows.to_pylist() == [
             {
@@ -172,7 +172,7 @@ def test_messages_of_several_responses_keep_their_order(decoder: Decoder) -> Non
 @pytest.mark.parametrize("responses", [[], [b""], [PROPERTIES_ONLY, b""]])
 def test_responses_without_messages_give_no_rows(decoder: Decoder, responses: list[bytes]) -> None:
     received = decoder.decode(responses)
-    assert received.rows.schema.equals(ROWS_SCHEMA)
+    assert received.rows.schema.equals(ROWS_SCHEMA, check_metadata=True)
     assert (len(received), len(received.rows), len(received.ack_ids)) == (0, 0, 0)
     assert received.published() is None
 
@@ -342,7 +342,7 @@ RESPONSES = st.lists(st.lists(MESSAGES, max_size=4).map(lambda each: response_of
 def test_both_paths_give_the_same_rows_for_any_messages(responses: list[bytes]) -> None:
     plain, fast = PlainDecoder().decode(responses), FastDecoder().decode(responses)
     assert fast.rows.equals(plain.rows)
-    assert fast.rows.schema.equals(ROWS_SCHEMA)
+    assert fast.rows.schema.equals(ROWS_SCHEMA, check_metadata=True)
     assert fast.ack_ids.equals(plain.ack_ids)
     assert fast.sizes.tolist() == plain.sizes.tolist()
     fast.rows.validate(full=True)
