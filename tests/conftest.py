@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import sys
 import time
 import zlib
@@ -56,7 +57,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the process that reports run failed tests again."""
+    """Let the process that reports run failed tests again, and make a run in the background as one before a terminal.
+
+    A shell has programs in the background ignore Ctrl-C, and they pass that on to what they start.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("second_try") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondTry(config))
 
