@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
-import random
 import re
 import select
 import signal
@@ -17,7 +15,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -35,6 +33,7 @@ from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement,
 from connectors.observe.prometheus import Exporter
 from connectors.observe.report import _thinned, page
 from connectors.testing.servers.java import free_port
+from tests.support.hostile_answers import answering, damaged_metrics, dripping
 from tests.unit.core.test_formats import WITHOUT
 
 START = 1_700_000_000_000
@@ -538,33 +537,6 @@ def serve_metrics() -> str:
     return text
 
 
-@contextlib.contextmanager
-def answering(parts: Callable[[], Iterator[bytes]]) -> Iterator[str]:
-    """A server that sends these parts of one answer, until the client goes away."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError), server.accept()[0] as connection:
-                connection.recv(4096)
-                for part in parts():
-                    connection.sendall(part)
-
-        serving = threading.Thread(target=serve)
-        serving.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
-        serving.join()
-
-
-def dripping(head: bytes) -> Callable[[], Iterator[bytes]]:
-    def parts() -> Iterator[bytes]:
-        yield head
-        while True:
-            time.sleep(0.05)
-            yield b"x"
-
-    return parts
-
-
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: "], ids=["body", "header"])
 def test_an_answer_that_drips_for_ever_ends_in_a_named_error(head: bytes) -> None:
     with answering(dripping(head)) as url, pytest.raises(ConnectorError, match="OBSERVE_URL"):
@@ -599,13 +571,8 @@ def test_damaged_metrics_are_views_or_a_named_error() -> None:
     assert MetricViews().look(right)
     refused = 0
     for _ in range(400):
-        lines = right.splitlines()
-        at = random.randrange(len(lines))
-        name, _, _ = lines[at].rpartition(" ")
-        values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
-        lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
         try:
-            _screen(MetricViews().look("\n".join([*lines, ""])))
+            _screen(MetricViews().look(damaged_metrics(right)))
         except ConnectorError as error:
             assert error.code == "OBSERVE_METRICS"  # noqa: PT017 - or it is shown
             refused += 1

@@ -13,6 +13,7 @@ import pytest
 from connectors.core.errors import OneLineFilter, ServiceUnavailableError, error_from_json, one_line
 from connectors.kinesis.client.errors import service_error
 from connectors.protobuf.errors import CONDITIONS
+from tests.support.hostile_answers import FORGED
 from tools.error_codes import ErrorCode, error_codes
 
 ROOT = Path(__file__).parents[3]
@@ -151,7 +152,6 @@ def test_a_code_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
         planted(tmp_path, "\ndef check(table):\n    raise SpoolError(table['x'], 'It is so')\n")
 
 
-FORGED = "no\x1b[2J\x1b]0;title\x07 row\r\n26/11/26 INFO forged\u2028line \u202e\x85\ud800end"
 CLEAN = "no[2J]0;title row 26/11/26 INFO forged line end"
 
 

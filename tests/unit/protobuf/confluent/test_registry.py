@@ -26,6 +26,7 @@ from connectors.protobuf.options import parse_protobuf_options, parse_registry_o
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.support.hostile_answers import DEEP_OPTION
 from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
@@ -487,12 +488,6 @@ def test_a_subject_with_the_name_of_its_import_does_not_import_itself(server: Sc
     of_order = {"text": TEXT} if texts else {"files": both, "main": "main.proto"}
     server.register("common", **of_order, references=(("common.proto", "money", 1),))
     assert messages_of(schema_by_id(registry_at(server), 2)) == ["Order"]
-
-
-DEEP_OPTION = (
-    'syntax = "proto3"; import "google/protobuf/descriptor.proto"; message Basic { int64 id = 1; Basic a = 2; }\n'
-    f"extend google.protobuf.FileOptions {{ Basic a = 50000; }} option (a) = {{{'a{' * 5000}{'}' * 5000}}};"
-)
 
 
 @pytest.mark.parametrize("subject", ["from_protobuf", "to_protobuf"])

@@ -21,9 +21,9 @@ from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.options import parse_registry_options
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.support.hostile_answers import BASIC, ODD_SCHEMAS
 from tests.support.protobuf_rig import compiled, schema_by_id
 
-BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 LOGINS = (
     {"basic.auth.user.info": "canary-user:canary-password"},
     {"bearer.auth.token": "canary-token"},
@@ -235,47 +235,8 @@ def test_a_schema_of_almost_4_mb_is_read(server: SchemaRegistryServer) -> None:
 
 # -- odd answers ------------------------------------------------------------------------------------------------
 
-GOOD = {"id": 1, "schemaType": "PROTOBUF", "schema": "", "references": []}
-ODD = [
-    "[" * 100_000,
-    '{"a":' * 100_000,
-    "1" * 5000,
-    "null",
-    json.dumps({**GOOD, "id": True}),
-    json.dumps({**GOOD, "id": -1}),
-    json.dumps({**GOOD, "id": 2**32}),
-    json.dumps({**GOOD, "id": 1.5}),
-    json.dumps({**GOOD, "schema": None}),
-    json.dumps({**GOOD, "schema": "\ud800"}),
-    json.dumps({**GOOD, "schema": "\0"}),
-    json.dumps({**GOOD, "schemaType": ["PROTOBUF"]}),
-    json.dumps({**GOOD, "subject": "\ud800", "schema": BASIC}),
-    json.dumps({**GOOD, "subject": 5, "schema": BASIC}),
-    json.dumps({**GOOD, "subject": "x" * 5000, "schema": BASIC}),
-    json.dumps({**GOOD, "subject": "\0", "schema": BASIC}),
-    json.dumps({**GOOD, "subject": "../x", "schema": BASIC}),
-    *(
-        json.dumps({**GOOD, "references": references})
-        for references in (
-            7,
-            "text",
-            {"name": "a"},
-            [None],
-            ["text"],
-            [{}],
-            [{"name": "a", "subject": "b"}],
-            [{"name": "a", "subject": "b", "version": "x"}],
-            [{"name": "a", "subject": "b", "version": None}],
-            [{"name": "a", "subject": None, "version": 1}],
-            [{"name": "\ud800", "subject": "b", "version": 1}],
-            [{"name": "a", "subject": "\ud800", "version": 1}],
-            [{"name": ["a"], "subject": "b", "version": 1}],
-        )
-    ),
-]
 
-
-@pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("body", ODD_SCHEMAS, ids=range(len(ODD_SCHEMAS)))
 def test_an_odd_answer_is_one_error(server: SchemaRegistryServer, body: str) -> None:
     server.respond("*", 200, body.encode())
     error = refusal(registry(server.address))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pickle
 import random
-import signal
 import stat
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,67 +18,46 @@ from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.data_loss import segment_numbers
 from connectors.spool.ledger.recovery import open_ledger, read_state
 from connectors.spool.ledger.writer_lock import SpoolLock
-from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, checksum
-from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from tests.support.alterations import alterations, json_text
+from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
+from tests.support.damaged_spool import (
+    add_foreign_names,
+    altered_values,
+    live_files,
+    lived_in,
+    resealed,
+    restore,
+    use,
+    within,
+    write_file,
+)
 from tests.support.spool_writing import HandSpool
 
 BLOCK = 512
-TAIL = struct.Struct("<16sII8s")
-FIRST_ID = 16_000_000_000_000_000
 LAST_SEGMENT = "inbox/f0/7.arrow"
 WAITING_SEGMENT = "inbox/f1/0.arrow"
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> HandSpool:
-    """A spool with files of every kind, two epochs, freed segments, and one segment that is not admitted yet."""
-    made = HandSpool(tmp_path / "spool")
-    ledger = made.open()
-    compaction = Compaction(ledger, CompactionSettings(free_segments=1, merge=9))
-    for batch in range(6):
-        made.write([str(FIRST_ID + 3 * batch + number) for number in range(3)])
-        ledger.admit()
-        ledger.commit(ledger.state.head)
-        compaction.step()
-    ledger = made.open()
-    for batch in range(2):
-        made.write([f"{batch}-a", f"{batch}-b", f"{batch}-c"])
-        ledger.admit()
-    made.write(["late"], fetcher="f1")
-    return made
-
-
-def live_files(spool: HandSpool) -> list[str]:
-    """The files that decide what comes out; records and claims below the newest snapshot are history."""
-    names = [name for name in spool.files() if not name.startswith("ledger/1/") and name != "epochs/1"]
-    assert {name.split("/")[0] for name in names} == {"spool.json", "epochs", "inbox", "ids", "ledger"}
-    return names
+    return lived_in(tmp_path / "spool")
 
 
 def last_record(spool: HandSpool) -> str:
     return max((name for name in live_files(spool) if name.startswith("ledger/2/")), key=lambda name: int(name[9:]))
 
 
-def use(spool: HandSpool) -> list[str]:
-    """Do all that a query does: open, admit, read every row that is kept."""
-    spool.ledger = open_ledger(spool.store, spool.identity())
-    spool.ledger.admit()
-    return spool.all_ids()
-
-
 def assert_refused(spool: HandSpool, damage: Mapping[str, bytes | None]) -> str:
     """Damage files (None removes one), see the spool refused, put it back as it was; the code of the error."""
     before = spool.files()
     for name, data in damage.items():
-        _write(spool.root / name, data)
+        write_file(spool.root / name, data)
     damaged = spool.files()
     with pytest.raises(SpoolError) as caught:
         use(spool)
     assert caught.value.code.startswith("SPOOL_")
     assert caught.value.action
     _assert_untouched(damaged, spool.files(), late=all(name.startswith("inbox/") for name in damage))
-    _restore(spool, before)
+    restore(spool, before)
     return caught.value.code
 
 
@@ -97,22 +72,6 @@ def _assert_untouched(damaged: Mapping[str, bytes], after: Mapping[str, bytes], 
     for name in after.keys() - damaged.keys():
         kind = "claim" if name.startswith("epochs/") else json.loads(after[name].splitlines()[0])["kind"]
         assert kind in {"claim", "seal"} or (late and name.startswith("ledger/")), name
-
-
-def _restore(spool: HandSpool, before: Mapping[str, bytes]) -> None:
-    found = spool.files()
-    for name in found.keys() - before.keys():
-        (spool.root / name).unlink()
-    for name, data in before.items():
-        if found.get(name) != data:
-            _write(spool.root / name, data)
-
-
-def _write(path: Path, data: bytes | None) -> None:
-    path.unlink(missing_ok=True)
-    if data is not None:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
 
 
 def test_the_spool_of_these_tests_can_be_used(spool: HandSpool) -> None:
@@ -133,7 +92,7 @@ def test_a_segment_truncated_at_any_byte_is_refused(name: str, spool: HandSpool)
         (spool.root / name).write_bytes(whole[:length])
         with pytest.raises(SpoolError, match="SPOOL_SEGMENT_DAMAGED"):
             SegmentReader(spool.store, name)
-    _write(spool.root / name, whole)
+    write_file(spool.root / name, whole)
     for length in range(0, len(whole), 101):
         assert assert_refused(spool, {name: whole[:length]}) == "SPOOL_SEGMENT_DAMAGED", length
 
@@ -168,12 +127,12 @@ def test_a_bit_flipped_where_no_row_is_read_changes_no_row_and_is_found_by_a_che
         for place in sorted(unread_bytes(spool, name))[::7]:
             data = bytearray(before[name])
             data[place] ^= 1
-            _write(spool.root / name, bytes(data))
+            write_file(spool.root / name, bytes(data))
             with pytest.raises(SpoolError, match="SPOOL_SEGMENT_DAMAGED"):
                 SegmentReader(spool.store, name).verify()
             spool.ledger = open_ledger(spool.store, spool.identity())
             assert spool.all_ids() == wanted
-            _restore(spool, before)
+            restore(spool, before)
 
 
 @pytest.mark.parametrize("folder", ["ledger/2/", "inbox/f0/", "ids/"])
@@ -227,7 +186,7 @@ def test_a_link_or_a_folder_in_the_place_of_a_file_is_refused(kind: str, spool: 
         with pytest.raises(SpoolError, match=r"^\[SPOOL_"):
             use(spool)
         path.unlink() if kind == "link" else path.rmdir()
-        _restore(spool, before)
+        restore(spool, before)
 
 
 def test_a_pickle_or_nothing_in_a_file_is_refused_and_no_pickle_is_loaded(spool: HandSpool, tmp_path: Path) -> None:
@@ -259,28 +218,11 @@ ALTERED = 250
 """Of some 7,000 alterations."""
 
 
-def resealed(name: str, data: bytes, alter: Callable[[Any], Any]) -> bytes:
-    """A file with altered JSON and right checksums, as somebody who can write to the spool could make it."""
-    if not name.startswith(("inbox/", "ids/")):
-        text = json_text(alter(json.loads(data.splitlines()[0]))).encode()
-        return text + b"\n" + checksum(text).encode() + b"\n"
-    _, length, version, magic = TAIL.unpack(data[-TAIL.size :])
-    body, footer = data[: -TAIL.size - length], data[-TAIL.size - length : -TAIL.size]
-    text = json_text(alter(json.loads(footer))).encode()
-    return body + text + TAIL.pack(checksum(text).encode(), len(text), version, magic)
-
-
 def test_a_value_altered_under_a_right_checksum_gives_the_same_rows_or_a_named_error(spool: HandSpool) -> None:
     wanted, before = use(spool), spool.files()
-    cases: list[tuple[str, str, Any]] = []
-    for name, data in before.items():
-        values: list[Any] = []
-        resealed(name, data, lambda value, values=values: values.append(value) or value)
-        # A snapshot without segments is that of a spool whose rows are all freed: nothing tells it from an altered one.
-        cases += [(name, *each) for each in alterations(values[0]) if each[0] != "state/segments = []"]
     refused, wrong = 0, []
-    for name, done, altered in random.sample(cases, ALTERED):
-        _write(spool.root / name, resealed(name, before[name], lambda _, altered=altered: altered))
+    for name, done, altered in random.sample(altered_values(before), ALTERED):
+        write_file(spool.root / name, resealed(name, before[name], lambda _, altered=altered: altered))
         try:
             found = use(spool)
         except SpoolError:  # each has a code
@@ -289,20 +231,14 @@ def test_a_value_altered_under_a_right_checksum_gives_the_same_rows_or_a_named_e
             wrong.append(f"{name}: {done}: {error!r}")
         else:
             wrong += [] if found == wanted else [f"{name}: {done}: {found}"]
-        _restore(spool, before)
+        restore(spool, before)
     assert not wrong
     assert refused > ALTERED // 3
 
 
-FOREIGN_NAMES = ("²", "٣", "1_0", "+1", " 1", "1" * 200, "x", "0x1")
-
-
 def test_a_file_whose_name_is_no_number_is_nobodys(spool: HandSpool) -> None:
     wanted = use(spool)
-    for folder in ("epochs", "ledger", "ledger/2", "inbox/f0", "inbox/f1", "quarantine"):
-        (spool.root / folder).mkdir(exist_ok=True)
-        for name in FOREIGN_NAMES:
-            (spool.root / folder / (f"{name}.arrow" if folder.startswith("inbox") else name)).write_bytes(b"x")
+    add_foreign_names(spool.root)
     assert use(spool) == wanted
     assert verify(str(spool.root)).sound
     assert segment_numbers(spool.store, "f1") == [0]
@@ -318,20 +254,4 @@ def test_a_pipe_in_the_place_of_any_file_is_refused_and_not_waited_for(kind: int
         with within(10), pytest.raises(SpoolError, match=r"^\[SPOOL_FOREIGN_FILE\]"):
             SpoolLock(spool.store, os.getpid()).acquire() if name == "lock" else use(spool)
         (spool.root / name).unlink()
-        _restore(spool, before)
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Fail what takes longer, as an `open` of a pipe does."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError("It waits")
-
-    previous = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        restore(spool, before)

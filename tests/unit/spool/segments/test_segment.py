@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +10,9 @@ import pytest
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.spool.segments.id_keys import keys_of
-from connectors.spool.segments.segment import SegmentReader, SegmentWriter, checksum, segment_name
+from connectors.spool.segments.segment import SegmentReader, SegmentWriter, segment_name
 from connectors.spool.store.local import LocalStore
+from tests.support.damaged_spool import with_altered_section
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
 
@@ -66,22 +64,6 @@ def test_a_bit_flipped_in_a_compressed_block_is_found(tmp_path: Path) -> None:
 
 
 ALTERED = 300
-TAIL = struct.Struct("<16sII8s")
-
-
-def with_altered_section(data: bytes, kind: str) -> bytes:
-    """Some bytes of a section replaced, under right checksums, as who can write to the spool could do it."""
-    _, length, version, magic = TAIL.unpack(data[-TAIL.size :])
-    footer = json.loads(data[-TAIL.size - length : -TAIL.size])
-    body = bytearray(data[: -TAIL.size - length])
-    section = random.choice([section for section in footer["sections"] if section["kind"] == kind])
-    for _ in range(random.randint(1, 3)):
-        at = section["offset"] + 4 * random.randrange(section["length"] // 4)
-        body[at : at + 4] = random.choice([b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 4, random.randbytes(4)])
-    begin = section["offset"]
-    section["checksum"] = checksum(bytes(body[begin : begin + section["length"]]))
-    text = json.dumps(footer, sort_keys=True, separators=(",", ":")).encode()
-    return bytes(body) + text + TAIL.pack(checksum(text).encode(), len(text), version, magic)
 
 
 @pytest.mark.parametrize("compression", ["", "lz4"])

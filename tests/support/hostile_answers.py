@@ -1,0 +1,94 @@
+"""Hostile answers: of schema registries, of metrics endpoints, and texts of services."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
+FORGED = "no\x1b[2J\x1b]0;title\x07 row\r\n26/11/26 INFO forged\u2028line \u202e\x85\ud800end"
+"""A text that clears a screen, sets a title, forges a line, and is no UTF-8."""
+GOOD = {"id": 1, "schemaType": "PROTOBUF", "schema": "", "references": []}
+ODD_SCHEMAS = [
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "1" * 5000,
+    "null",
+    json.dumps({**GOOD, "id": True}),
+    json.dumps({**GOOD, "id": -1}),
+    json.dumps({**GOOD, "id": 2**32}),
+    json.dumps({**GOOD, "id": 1.5}),
+    json.dumps({**GOOD, "schema": None}),
+    json.dumps({**GOOD, "schema": "\ud800"}),
+    json.dumps({**GOOD, "schema": "\0"}),
+    json.dumps({**GOOD, "schemaType": ["PROTOBUF"]}),
+    json.dumps({**GOOD, "subject": "\ud800", "schema": BASIC}),
+    json.dumps({**GOOD, "subject": 5, "schema": BASIC}),
+    json.dumps({**GOOD, "subject": "x" * 5000, "schema": BASIC}),
+    json.dumps({**GOOD, "subject": "\0", "schema": BASIC}),
+    json.dumps({**GOOD, "subject": "../x", "schema": BASIC}),
+    *(
+        json.dumps({**GOOD, "references": references})
+        for references in (
+            7,
+            "text",
+            {"name": "a"},
+            [None],
+            ["text"],
+            [{}],
+            [{"name": "a", "subject": "b"}],
+            [{"name": "a", "subject": "b", "version": "x"}],
+            [{"name": "a", "subject": "b", "version": None}],
+            [{"name": "a", "subject": None, "version": 1}],
+            [{"name": "\ud800", "subject": "b", "version": 1}],
+            [{"name": "a", "subject": "\ud800", "version": 1}],
+            [{"name": ["a"], "subject": "b", "version": 1}],
+        )
+    ),
+]
+DEEP_OPTION = (
+    'syntax = "proto3"; import "google/protobuf/descriptor.proto"; message Basic { int64 id = 1; Basic a = 2; }\n'
+    f"extend google.protobuf.FileOptions {{ Basic a = 50000; }} option (a) = {{{'a{' * 5000}{'}' * 5000}}};"
+)
+
+
+@contextlib.contextmanager
+def answering(parts: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """A server that sends these parts of one answer, until the client goes away."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), server.accept()[0] as connection:
+                connection.recv(4096)
+                for part in parts():
+                    connection.sendall(part)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        serving.join()
+
+
+def dripping(head: bytes) -> Callable[[], Iterator[bytes]]:
+    def parts() -> Iterator[bytes]:
+        yield head
+        while True:
+            time.sleep(0.05)
+            yield b"x"
+
+    return parts
+
+
+def damaged_metrics(right: str) -> str:
+    """Metrics with one line whose value has no sense, or that is none."""
+    lines = right.splitlines()
+    at = random.randrange(len(lines))
+    name, _, _ = lines[at].rpartition(" ")
+    values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
+    lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
+    return "\n".join([*lines, ""])
