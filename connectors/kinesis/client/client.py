@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -332,7 +333,7 @@ class MessageBuffer:
         self._buffer.add_data(data)
         try:
             yield from self._buffer
-        except (ParserError, LookupError, ValueError) as error:
+        except (ParserError, LookupError, ValueError, struct.error) as error:
             what = f"What SubscribeToShard sent is damaged: {type(error).__name__}: {error}"
             raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what, "", "It subscribes again by itself.") from None
 

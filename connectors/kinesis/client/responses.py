@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from connectors.core.errors import ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.kinesis.client.errors import service_error
+from connectors.kinesis.offsets import sequence_number
 
-__all__ = ["Event", "Page", "Record", "decoded", "malformed", "parse_event", "parse_page", "service_time_ms"]
+__all__ = ["Event", "Page", "Record", "body_error", "decoded", "event_error", "malformed", "parse_event"]
+__all__ += ["parse_page", "service_time_ms"]
 
 T = TypeVar("T")
+
+_NO_JSON: Final = (msgspec.DecodeError, ValueError, RecursionError)
+"""What msgspec raises: the second for text that is not UTF-8, the last for arrays in arrays."""
+_SERVER_ERROR: Final = 500
+_LAST_SECOND: Final = 253_402_300_799
+"""Of the year 9999: a time beyond it has no place in a column."""
+_LARGEST: Final = (1 << 63) - 1
+_Seconds = Annotated[float, Meta(ge=0, le=_LAST_SECOND)]
+_Milliseconds = Annotated[int, Meta(ge=0, le=_LARGEST)]
 
 
 class Record(msgspec.Struct, gc=False):
@@ -22,12 +36,15 @@ class Record(msgspec.Struct, gc=False):
     SequenceNumber: str
     Data: bytes
     PartitionKey: str
-    ApproximateArrivalTimestamp: float | None = None
+    ApproximateArrivalTimestamp: _Seconds | None = None
 
     @property
     def number(self) -> int:
-        """The sequence number."""
-        return int(self.SequenceNumber)
+        """The sequence number; raises a `ServiceUnavailableError` for a text that is none."""
+        try:
+            return sequence_number(self.SequenceNumber)
+        except ValueError as error:
+            raise malformed("A record", error, "") from None
 
     @property
     def arrival_ms(self) -> int:
@@ -38,7 +55,7 @@ class Record(msgspec.Struct, gc=False):
 class _Body(msgspec.Struct):
     Records: list[Record]
     NextShardIterator: str | None = None
-    MillisBehindLatest: int | None = None
+    MillisBehindLatest: _Milliseconds | None = None
 
 
 class _ChildShard(msgspec.Struct):
@@ -48,7 +65,7 @@ class _ChildShard(msgspec.Struct):
 class _EventBody(msgspec.Struct):
     Records: list[Record]
     ContinuationSequenceNumber: str | None = None
-    MillisBehindLatest: int | None = None
+    MillisBehindLatest: _Milliseconds | None = None
     ChildShards: list[_ChildShard] | None = None
 
 
@@ -78,6 +95,7 @@ class Page:
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
     """Parse a response of GetRecords; ``where`` names its shard in errors, as in the other functions."""
     parsed = decoded(_DECODER, body, "GetRecords", where)
+    _check_ends(parsed.Records)
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms)
 
 
@@ -99,11 +117,42 @@ def parse_event(payload: bytes, where: str) -> Event:
     """Parse an event of SubscribeToShard; raises a `ServiceUnavailableError` for anything else."""
     try:
         parsed = _EVENT_DECODER.decode(payload)
-        continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        following = parsed.ContinuationSequenceNumber
+        continuation = None if following is None else sequence_number(following)
+    except _NO_JSON as error:
         raise malformed(f"An event of SubscribeToShard ({len(payload)} bytes)", error, where) from None
+    _check_ends(parsed.Records)
     ended = bool(parsed.ChildShards) or continuation is None
     return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
+
+
+def event_error(headers: Mapping[str, Any], payload: bytes, where: str) -> ConnectorError | None:
+    """Return the error that a message of an event stream reports; None for a message that reports none."""
+    kind = headers.get(":message-type")
+    if kind == "exception":
+        return body_error(payload, _SERVER_ERROR, where, str(headers.get(":exception-type", "")))
+    if kind == "error":
+        code, message = (str(headers.get(name, "")) for name in (":error-code", ":error-message"))
+        return service_error("SubscribeToShard", where, {"Error": {"Code": code, "Message": message}})
+    return None
+
+
+def body_error(body: bytes | bytearray, status: int, where: str, name: str = "") -> ConnectorError:
+    """Build the error for the body with which SubscribeToShard is refused; without ``name`` the body names it."""
+    try:
+        parsed = msgspec.json.decode(body)
+    except _NO_JSON:
+        parsed = {}
+    fields = parsed if isinstance(parsed, dict) else {}
+    message = str(fields.get("message") or fields.get("Message") or "")
+    error = {"Code": name or str(fields.get("__type", "")), "Message": message}
+    return service_error("SubscribeToShard", where, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}})
+
+
+def _check_ends(records: list[Record]) -> None:
+    """Read the numbers by which a query goes on, before anything is done with records."""
+    for record in (*records[:1], *records[-1:]):
+        _ = record.number
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
@@ -113,7 +162,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
     """
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:  # the latter for arrays in arrays
+    except _NO_JSON as error:
         raise malformed(f"The response of {operation} ({len(body)} bytes)", error, where) from None
 
 

@@ -14,15 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-import msgspec
-
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
-from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
+from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.http2 import Http2Client, Response
-from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
+from connectors.kinesis.client.responses import Event, Record, body_error, event_error, parse_event, service_time_ms
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
@@ -198,7 +196,7 @@ class ShardSubscription:
                         body = bytearray()
                         while piece := await response.read():
                             body += piece
-                        raise self._error(body, response.status)
+                        raise body_error(body, response.status, self._where)
             except TimeoutError:
                 response.retire_connection()
                 raise self._silent("there is no response") from None
@@ -234,11 +232,8 @@ class ShardSubscription:
 
     def _take(self, headers: Mapping[str, Any], payload: bytes, at_ms: int) -> None:
         self._host.responded()
-        if headers.get(":message-type") == "exception":
-            raise self._error(payload, 500, headers.get(":exception-type", ""))
-        if headers.get(":message-type") == "error":
-            error = {"Error": {"Code": headers.get(":error-code", ""), "Message": headers.get(":error-message", "")}}
-            raise service_error("SubscribeToShard", self._where, error)
+        if (error := event_error(headers, payload, self._where)) is not None:
+            raise error
         if headers.get(":event-type") != "SubscribeToShardEvent" or self.ended:
             return
         event = parse_event(payload, self._where)
@@ -272,18 +267,6 @@ class ShardSubscription:
         if live != self.is_live:
             self.is_live = live
             self._host.note(self.order, live=live)
-
-    def _error(self, body: bytes | bytearray, status: int, name: str = "") -> ConnectorError:
-        """Build the error for one that the service sent; without ``name`` the body names it."""
-        try:
-            parsed = msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            parsed = {}
-        fields = parsed if isinstance(parsed, dict) else {}
-        message = str(fields.get("message") or fields.get("Message") or "")
-        error = {"Code": name or str(fields.get("__type", "")), "Message": message}
-        response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
-        return service_error("SubscribeToShard", self._where, response)
 
     def _silent(self, what: str) -> ServiceUnavailableError:
         action = "It is opened again by itself; if that goes on, check the network and proxies."
