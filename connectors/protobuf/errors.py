@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.errors import AnalysisException
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, one_line
 
 __all__ = [
     "CONDITIONS",
@@ -107,7 +107,8 @@ class ProtobufAnalysisError(ProtobufError, AnalysisException):
 
     def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
         ProtobufError.__init__(self, code, what, where, action)
-        text = f"{what}{f' ({where})' if where else ''}.{f' {action}' if action else ''}"
+        place, advice = f" ({self.where})" if where else "", f" {self.action}" if action else ""
+        text = f"{self.what}{place}.{advice}"
         AnalysisException.__init__(self, message=text, errorClass=code, messageParameters={})
 
 
@@ -129,7 +130,7 @@ def _text(code: str, parameters: dict[str, object]) -> str:
 def analysis_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufAnalysisError:
     """Return an analysis error of a class in `CONDITIONS`; the parameters are those of its template."""
     error = ProtobufAnalysisError(code, _text(code, parameters), where, action)
-    error._messageParameters = {name: str(value) for name, value in parameters.items()}  # noqa: SLF001 - its own
+    error._messageParameters = {name: one_line(str(value)) for name, value in parameters.items()}  # noqa: SLF001 - its own
     return error
 
 

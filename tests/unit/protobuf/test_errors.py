@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
 import pyspark
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from pyspark.errors import AnalysisException
 
+from connectors.core.errors import ConnectorError
 from connectors.protobuf.errors import CONDITIONS, analysis_error, data_error
+from connectors.protobuf.schema.descriptors import Schema
+from tests.support.hostile_answers import FORGED
+
+NAME = FORGED.replace("\ud800", "")
 
 
 def test_error_texts_are_those_of_spark() -> None:
@@ -31,3 +39,24 @@ def test_an_error_is_spark_s_analysis_exception_and_survives_pickle() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == text
     other = data_error("MALFORMED_PROTOBUF_MESSAGE", failFastMode="FAILFAST")
     assert str(pickle.loads(pickle.dumps(other))) == str(other)
+
+
+@pytest.mark.parametrize("make", [analysis_error, data_error])
+def test_what_a_descriptor_says_cannot_control_a_terminal_or_forge_a_line_of_a_log(
+    make: Callable[..., ConnectorError],
+) -> None:
+    code = "PROTOBUF_DEPENDENCY_NOT_FOUND"
+    error = make(code, dependencyName=FORGED, where=FORGED, action="Do that.")
+    for shown in (error, pickle.loads(pickle.dumps(error))):
+        for text in (str(shown), *(getattr(shown, "getMessageParameters", dict)() or {}).values()):
+            assert "forged" in text
+            assert all(each.isprintable() for each in text), ascii(text)
+
+
+def test_the_name_of_a_file_in_a_descriptor_set_is_shown_clean() -> None:
+    for text in (f"a{NAME}", NAME):
+        one = FileDescriptorProto(name=text, syntax="proto3", dependency=[f"b{NAME}"])
+        for data in (one.SerializeToString(), FileDescriptorSet(file=[one]).SerializeToString()):
+            with pytest.raises(ConnectorError) as caught:
+                Schema(data)
+            assert str(caught.value).isprintable(), ascii(str(caught.value))
