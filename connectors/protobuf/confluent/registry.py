@@ -204,6 +204,9 @@ class Registry:
         main = _name_own(_text(response, "subject", what, what), files, texts)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
+        for imported in (name for file in files.values() for name in file.dependency):
+            if not isinstance(imported, str):
+                raise schema_unusable(what, "it imports a name that is not UTF-8")
         missing = add_built_in(files)
         if missing:
             raise ConnectorError(

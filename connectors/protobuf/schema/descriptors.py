@@ -117,6 +117,10 @@ def parse_set(data: bytes) -> FileDescriptorSet:
     if not descriptor_set.file:
         where = _other_content(bytes(data)) or reason
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=_INCLUDE_IMPORTS)
+    for file in descriptor_set.file:
+        # A name that is no UTF-8 is bytes here, and an error wherever a pool is asked for it.
+        if not all(isinstance(name, str) for name in (file.name, file.package, *file.dependency)):
+            raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where="the name of a file is not UTF-8")
     return descriptor_set
 
 

@@ -16,7 +16,9 @@ from pyspark.errors import AnalysisException
 from connectors.core.errors import ConnectorError
 from connectors.protobuf.errors import CONDITIONS, analysis_error, data_error
 from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.worker import Engine
 from tests.support.hostile_answers import FORGED
+from tests.support.protobuf_rig import Rig, compiled
 
 NAME = FORGED.replace("\ud800", "")
 
@@ -60,3 +62,18 @@ def test_the_name_of_a_file_in_a_descriptor_set_is_shown_clean() -> None:
             with pytest.raises(ConnectorError) as caught:
                 Schema(data)
             assert str(caught.value).isprintable(), ascii(str(caught.value))
+
+
+@pytest.mark.parametrize("name", ["main.proto", "other.proto", "shop", "proto3", "Basic", "number", "Number"])
+def test_a_name_in_a_descriptor_set_that_is_no_utf_8_is_named(name: str) -> None:
+    text = 'syntax = "proto3"; package shop; import "other.proto"; message Basic { string number = 1; } '
+    whole = compiled(text + "enum Kind { Number = 0; }", other='syntax = "proto3";')
+    assert name.encode() in whole
+    data = whole.replace(name.encode(), name[:-1].encode() + b"\xff")
+    with pytest.raises(ConnectorError, match="CANNOT_PARSE_PROTOBUF_DESCRIPTOR") as caught:
+        rows(data)
+    assert str(caught.value).isprintable()
+
+
+def rows(data: bytes) -> list[object]:
+    return Rig(Engine.PYTHON, data).rows("Basic", [b"\x0a\x01x"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -538,3 +540,23 @@ def test_a_schema_whose_references_are_too_large_together_is_refused(
     server.register("all", files, "main.proto", text=BASIC, references=tuple((name, name, 1) for name in names))
     with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*larger than 16 MB"):
         Registry(parse_registry_options({"address": server.address})).latest("all")
+
+
+@pytest.mark.parametrize("name", [b"main.proto", b"google/protobuf/timestamp.proto", b"shop", b"proto3", b"Basic"])
+def test_a_name_in_a_registered_descriptor_that_is_no_utf_8_is_a_bad_row(
+    server: SchemaRegistryServer, name: bytes
+) -> None:
+    text = BASIC.replace("package", 'import "google/protobuf/timestamp.proto"; package')
+    file = FileDescriptorSet.FromString(compiled(text, imports=False)).file[0].SerializeToString()
+    assert name in file
+    body = {"schemaType": "PROTOBUF", "schema": b64encode(file.replace(name, name[:-1] + b"\xff")).decode()}
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    schema = server.register("basic", rig.data, "main.proto")
+    server.respond("/schemas/ids/77", 200, json.dumps(body).encode())
+    decoder = framed(rig, server, Clock(), permissive=True)
+    decoded = decoder.decode(pa.array(garbage([77, schema])))
+    if name == b"main.proto":  # it is named after its subject
+        assert decoded.values.to_pylist() == [{"id": 5}] * 2
+        return
+    assert decoded.values.to_pylist() == [None, {"id": 5}]
+    assert decoded.errors[0].isprintable()
