@@ -92,3 +92,22 @@ def damaged_metrics(right: str) -> str:
     values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
     lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
     return "\n".join([*lines, ""])
+
+
+_PIECES = (
+    FORGED,
+    "\x1b]0;t\x07",
+    "\x9b31m",
+    "\ud800",
+    "\udcff",
+    "\u202e",
+    "\r\n[FORGED] x",
+    "\0",
+    "%s%n{0}{x}",
+    "x" * 999,
+)
+
+
+def hostile_text() -> str:
+    """A text of a service with any of what a log and a terminal must not get."""
+    return "".join(random.choices([*_PIECES, "a", " ", "é", chr(random.randrange(0x3000))], k=random.randint(1, 8)))

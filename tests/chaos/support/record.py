@@ -30,6 +30,7 @@ _CODE_CHARACTERS = 16
 _RUN_BY = {
     "clients": ("kafka", "kinesis", "pubsub"),
     "cluster": ("kafka", "kinesis", "pubsub"),
+    "hostile": ("cli", "kafka", "kinesis", "observe", "protobuf", "pubsub"),
     "lakehouse": ("kafka", "kinesis", "pubsub"),
     "network": ("kafka", "kinesis", "protobuf", "pubsub"),
     "soak": ("kafka", "kinesis", "pubsub"),

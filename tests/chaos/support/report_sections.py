@@ -118,8 +118,35 @@ def lakehouse(record: Mapping[str, Any]) -> list[str]:
     return ["## Into Delta tables", *table((*titles, "failed trials", "bound"), rows)]
 
 
+def hostile(record: Mapping[str, Any]) -> list[str]:
+    """Return what became of the hostile attempts of each kind."""
+    rows = []
+    for trial in record["trials"]:
+        counts = trial.get("counts", {})
+        used = ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in HOSTILE_USED if name in counts)
+        codes = ", ".join(f"`{code}`" for code in trial.get("codes", ()))
+        wrong = f"{counts.get('wrong', 0):,}" if trial["ok"] else f"**{counts.get('wrong', 1):,}**: {_short(trial)}"
+        what = trial.get("what", trial["trial"])
+        rows.append((what, f"{counts.get('attempts', 0):,}", used, f"{counts.get('refused', 0):,}", codes, wrong))
+    total = sum(trial.get("counts", {}).get("attempts", 0) for trial in record["trials"])
+    return [
+        "## Hostile input",
+        "",
+        (
+            f"{total:,} attempts, of which each must give the same rows or a named error, within bounds of time and "
+            "memory. Wrong is all else: an unnamed error, a signal, a hang, other rows, or what controls a terminal. "
+            "Forged are valid rows of a segment whose checksums were made right: who can write a spool can do that."
+        ),
+        *table(("kind", "attempts", "used", "refused", "by", "wrong"), rows),
+    ]
+
+
+HOSTILE_USED = ("same", "accepted", "read", "shown", "forged", "bad_rows")
+"""What became of attempts that were not refused: the count has the name of each."""
+
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "network": network,
+    "hostile": hostile,
     "cluster": cluster,
     "soak": soak,
     "lakehouse": lakehouse,
