@@ -204,9 +204,7 @@ class Registry:
         main = _name_own(_text(response, "subject", what, what), files, texts)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
-        for imported in (name for file in files.values() for name in file.dependency):
-            if not isinstance(imported, str):
-                raise schema_unusable(what, "it imports a name that is not UTF-8")
+        _check_imports(files, what)
         missing = add_built_in(files)
         if missing:
             raise ConnectorError(
@@ -254,6 +252,12 @@ def _name_own(subject: str, files: dict[str, FileDescriptorProto], texts: dict[s
         files[main] = files.pop(_OWN)
         files[main].name = main
     return main
+
+
+def _check_imports(files: Mapping[str, FileDescriptorProto], what: str) -> None:
+    """Refuse a name that is not UTF-8: it is bytes here."""
+    if not all(isinstance(imported, str) for file in files.values() for imported in file.dependency):
+        raise schema_unusable(what, "it imports a name that is not UTF-8")
 
 
 def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from connectors.core.failpoints import failpoint
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
+from connectors.spool.segments.shapes import misfit
 from connectors.spool.store.base import Holder, LockFile, Store, Version, start_time
 
 __all__ = [
@@ -44,7 +45,10 @@ _log = logging.getLogger(__name__)
 LOCK_NAME = "lock"
 MOST_OF_A_LOCK = 4096
 """Bytes; its content is far less."""
-_HOLDER_KEYS = ("pid", "start", "jvm", "jvm_start")
+_PROCESSES = dict.fromkeys(("pid", "start", "jvm", "jvm_start"), int)
+"""The shape of a lock file."""
+_HOLDER = {"machine": str, "host": str, **_PROCESSES}
+_LEASE = {"nonce": str, "count": int, "released": bool, "holder": _HOLDER}
 LEASE_NAME = "lease"
 _GRACE = 5.0
 _POLL = 0.05
@@ -68,7 +72,7 @@ class SpoolLock:
         try:
             self._wait_for(file)
             own = Holder.this_process(self._jvm)
-            file.write(json.dumps({key: getattr(own, key) for key in _HOLDER_KEYS}).encode())
+            file.write(json.dumps({key: getattr(own, key) for key in _PROCESSES}).encode())
         except BaseException:
             file.close()
             raise
@@ -277,17 +281,17 @@ def lock_holder(data: bytes) -> Holder | None:
     """Return the process of this machine that a lock file names; None if the file has other content."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or value.keys() != set(_HOLDER_KEYS):
+    if misfit(value, _PROCESSES):
         return None
-    return replace(Holder.this_process(), host="", **value)
+    return replace(Holder.this_process(), host="", **{key: value[key] for key in _PROCESSES})
 
 
 def _parse(data: bytes | None) -> _Lease:
     try:
-        value = {} if data is None else decode(data, LEASE_NAME, "The lease of the spool")
+        value = {} if data is None else decode(data, LEASE_NAME, "The lease of the spool", _LEASE)
     except (SpoolDamagedError, SpoolVersionError):
         value = {}  # then only whether it changes decides
-    holder = Holder(**value["holder"]) if "holder" in value else None
+    holder = Holder(**{key: value["holder"][key] for key in _HOLDER}) if value else None
     return _Lease(data is None or bool(value.get("released")), holder, value.get("nonce"))

@@ -26,6 +26,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolError
+from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import ObjectUrl, StoreAccess, Version
 
 __all__ = ["ObjectClient"]
@@ -214,6 +215,9 @@ class ObjectClient:
         if isinstance(error, exceptions.UnauthenticatedError):
             what = f"The object store does not accept the credentials of the host {host}: {self._said(error)}"
             raise CredentialsError("SPOOL_CREDENTIALS_REFUSED", what, where, _CHECK_OPTIONS) from None
+        if isinstance(error, exceptions.InvalidPathError):
+            # It is in a list of the store: no name of ours has an empty part, dots, or what cannot be printed.
+            raise foreign_file(str(self._url), f"{name}: {self._said(error)}") from None
         text = str(error)
         if _MACHINE.search(text) and not _LATER.search(text) and not self._answered:
             # Once the store has answered, the machine has credentials: a failed request for newer ones passes.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,18 +18,24 @@ from typer.testing import CliRunner
 
 from connectors.cli.spool import spool_commands
 from connectors.core.diagnostics import Finding, Outcome
-from connectors.core.errors import SpoolFencedError
+from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.admin.doctor import check_object_spool
+from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import decode, encode
+from connectors.spool.ledger.writer_lock import spool_holder
+from connectors.spool.segments.segment import checksum
 from connectors.spool.store import object_client
+from connectors.spool.store.base import Holder
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
+from tests.support.alterations import alterations, json_text
+from tests.support.damaged_spool import use
 from tests.support.fetch_waiting import wait_for
-from tests.support.spool_writing import KEY_ID, SECRET, SOURCES, ObjectSpool
+from tests.support.spool_writing import KEY_ID, SECRET, SOURCES, HandSpool, ObjectSpool, fill
 from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here with another fixture
     commit_batches,
     numbers,
@@ -273,6 +281,42 @@ def test_the_lease_of_a_machine_that_is_gone_is_taken_when_it_expires(
     lease.release()
 
 
+def altered_leases(lease: bytes) -> Iterator[bytes]:
+    """The lease with each value altered under a right checksum, and bytes that are none."""
+    for _, value in alterations(decode(lease, "lease")):
+        text = json_text(value).encode()
+        yield text + b"\n" + checksum(text).encode() + b"\n"
+    yield from (b"", b"\xff", b"[" * 4000, b"null\n")
+
+
+def test_a_lease_that_was_altered_is_taken_when_it_expires(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    spool.lease(renew=3600).acquire()
+    key = "spools/of/tests/lease"
+    for data in random.sample([*altered_leases(server.objects[key])], 40):
+        server.objects[key] = data
+        assert isinstance(spool_holder(spool.store), Holder | None)
+        lease = spool.lease(renew=3600, expire=0.1, poll=0.02)
+        with contextlib.suppress(SpoolInUseError):  # it still names this process, which lives
+            lease.acquire()
+            lease.check()
+            lease.release()
+
+
+def test_a_lock_file_that_was_altered_keeps_nobody_away(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    lock = spool.lock(os.getpid())
+    lock.acquire()
+    lock.release()
+    path = tmp_path / "spool" / "lock"
+    values = [json_text(value).encode() for _, value in alterations(json.loads(path.read_bytes()))]
+    for data in (*values, b"", b"\xff", b"[" * 4000, b"null", b"\0" * 5000):
+        path.write_bytes(data)
+        assert isinstance(lock.holder(), Holder | None)
+        again = spool.lock(os.getpid())
+        again.acquire()
+        again.release()
+
+
 def test_the_lease_of_a_machine_that_renews_it_is_refused(spool: ObjectSpool) -> None:
     holder = spool.lease(renew=0.1)
     holder._holder = replace(holder._holder, machine="another boot")
@@ -393,3 +437,58 @@ def test_the_command_line_looks_at_a_spool(spool: ObjectSpool, monkeypatch: pyte
     assert seen["holder"]["pid"] == os.getpid()
     lease.release()
     assert spool.open().state.head == 2
+
+
+FOREIGN_KEYS = (
+    "epochs/²",
+    "ledger/1/²",
+    "ledger/1/",
+    "inbox/f0/².arrow",
+    "inbox/f0/x.arrow",
+    "inbox/%2e%2e/0.arrow",
+    "",
+)
+FOREIGN_KEYS += (
+    "inbox/f0/-1.arrow",
+    "spool.json/",
+    "spool.json/x",
+    "<x>&amp;",
+    "inbox/f9/closed",
+    f"epochs/{'9' * 300}",
+)
+NO_PATHS = ("inbox/f0/../f1/0.arrow", "inbox/f0/\x1b[2J/0.arrow", "inbox/f0/a\nb/x", "inbox/f0/..", "inbox/f0//0.arrow")
+
+
+@pytest.mark.parametrize("key", FOREIGN_KEYS)
+def test_an_object_whose_name_is_none_of_ours_is_nobodys(
+    key: str, spool: ObjectSpool, server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool)
+    wanted = use(spool)
+    server.objects[f"spools/of/tests/{key}"] = b"x"
+    assert use(spool) == wanted
+    reach(server, monkeypatch)
+    assert verify(spool.root).sound
+
+
+@pytest.mark.parametrize("key", NO_PATHS)
+def test_an_object_whose_name_is_no_path_is_named_and_is_no_store_that_does_not_answer(
+    key: str, spool: ObjectSpool, server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool)
+    server.objects[f"spools/of/tests/{key}"] = b"x"
+    reach(server, monkeypatch)
+    for action in (spool.store.client.sizes, lambda: verify(spool.root)):
+        with pytest.raises(SpoolDamagedError, match="SPOOL_FOREIGN_FILE") as caught:
+            action()
+        assert str(caught.value).isprintable()
+    with contextlib.suppress(SpoolDamagedError):  # where the store lists it beside ours
+        use(spool)
+
+
+def reach(server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the environment say how to reach the store."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
