@@ -288,11 +288,12 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
     """Return the messages, of these lengths, of which ptars may not have read every byte.
 
-    Nothing that ptars passes over is shorter than two bytes, so it can hide in two bytes of slack, and not in fewer.
+    What it passes over can hide in any slack: of a packed list of fixed numbers, the rest that is no number may be one
+    byte.
     """
     doubts: Bools = part.size != lengths
     if part.slack is not None:
-        doubts |= part.slack > 1
+        doubts |= part.slack > 0
     return doubts
 
 

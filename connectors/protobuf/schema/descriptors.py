@@ -31,6 +31,7 @@ __all__ = [
     "Schema",
     "add_with_imports",
     "class_descriptor_set",
+    "map_entry",
     "nested_name",
     "parse_set",
     "pool_of",
@@ -321,6 +322,15 @@ class Schema:
                 for extension in _extensions_in(file, file.message_types_by_name.values()):
                     self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
         return [*message.fields, *self._extensions.get(message.full_name, ())]
+
+
+def map_entry(field: FieldType) -> tuple[FieldType, FieldType]:
+    """Return the fields of key and value of a map; a pool does not check that a descriptor has them."""
+    entry: MessageType = field.message_type
+    if {each.number: each.name for each in entry.fields} != {1: "key", 2: "value"}:
+        where = f"{entry.full_name} is no entry of a map"
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where)
+    return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
 def nested_name(message: MessageType) -> str:

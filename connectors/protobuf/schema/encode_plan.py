@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, map_entry
 from connectors.protobuf.schema.plan import DUMMY_FIELD, INT32S, INT64S, UINT64, FieldPlan, Kind, Shape, plan_field
 
 __all__ = ["compile_encode_plan"]
@@ -134,10 +134,10 @@ class _Matcher:
         message = field.message_type
         is_map = message is not None and field.is_repeated and message.GetOptions().map_entry
         if is_map and kinds.is_map(kind):
-            entry = message.fields_by_name
+            key, value = map_entry(field)
             parts = (
-                self._field(0, kind.key_type, entry["key"], (*columns, "key"), (*fields, "key")),
-                self._field(1, kind.item_type, entry["value"], (*columns, "value"), (*fields, "value")),
+                self._field(0, kind.key_type, key, (*columns, "key"), (*fields, "key")),
+                self._field(1, kind.item_type, value, (*columns, "value"), (*fields, "value")),
             )
             return self._plan(index, field, Kind.MESSAGE, kind, columns, fields, shape=Shape.MAP, children=parts)
         if field.is_repeated and not is_map and (kinds.is_list(kind) or kinds.is_large_list(kind)):

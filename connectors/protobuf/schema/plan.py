@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
-from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema
+from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, map_entry
 
 __all__ = [
     "DUMMY_FIELD",
@@ -361,8 +361,7 @@ class _Compiler:
         return plan_field(field, self._schema, Kind.WRAPPER, value.value_arrow, children=(value,))
 
     def _map(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
-        entry = field.message_type.fields_by_name
-        key, value = self._field(entry["key"], depths), self._field(entry["value"], depths)
+        key, value = (self._field(part, depths) for part in map_entry(field))
         if key is None or value is None:
             return None
         arrow = pa.map_(key.arrow_type, pa.field("value", value.arrow_type, nullable=False))

@@ -86,7 +86,7 @@ def descriptor_bytes(_folder: Path) -> Iterator[Attempt]:
                 case 0:
                     data[at] = random.randrange(256)
                 case 1:
-                    del data[at : at + random.randint(1, 50)]
+                    del data[at + 1 : at + random.randint(2, 50)]
                 case 2:
                     data[at:at] = random.choice([random.randbytes(5), varint(2**63), data[: random.randint(1, 99)]])
                 case 3:

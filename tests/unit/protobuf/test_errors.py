@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
+import pyarrow as pa
 import pyspark
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -77,3 +78,14 @@ def test_a_name_in_a_descriptor_set_that_is_no_utf_8_is_named(name: str) -> None
 
 def rows(data: bytes) -> list[object]:
     return Rig(Engine.PYTHON, data).rows("Basic", [b"\x0a\x01x"])
+
+
+@pytest.mark.parametrize("old", [b"value", b"key"])
+def test_an_entry_of_a_map_that_is_none_is_named(old: bytes) -> None:
+    whole = compiled('syntax = "proto3"; message Basic { map<string, int32> m = 1; }')
+    data = whole.replace(old, old[:-1] + b"x")
+    with pytest.raises(ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is no entry of a map"):
+        rows(data)
+    kind = pa.struct([("m", pa.map_(pa.string(), pa.int32()))])
+    with pytest.raises(ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is no entry of a map"):
+        Rig(Engine.PYTHON, data).encode("Basic", [{"m": {"a": 1}}], kind)

@@ -21,6 +21,7 @@ from connectors.protobuf.ptars.encoder import PtarsEncoder, _supported
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, UpbDecoder
 from connectors.protobuf.worker import EncodeCall, Engine
+from tests.support.protobuf_generated import tagged, varint
 from tests.support.protobuf_rig import Rig, compiled
 
 PLAIN = Rig(Engine.PYTHON)
@@ -127,6 +128,23 @@ def test_trap_07_another_wire_type_is_seen_where_it_makes_up_for_bytes_that_were
     seen = FAST.raw(message, [b"", bytes.fromhex(data)])
     assert list(seen.errors) == [1]
     assert "PROTOBUF_FIELD_TYPE_MISMATCH" in seen.errors[1]
+
+
+@pytest.mark.parametrize(("kind", "width"), [("float", 4), ("fixed32", 4), ("double", 8), ("sfixed64", 8)])
+@pytest.mark.parametrize("number", [1, 127, 5000])
+def test_trap_07_the_rest_of_a_packed_list_is_seen_where_it_makes_up_for_tags_that_were_spared(
+    kind: str, width: int, number: int
+) -> None:
+    text = f'syntax = "proto3"; message M {{ repeated {kind} x = {number} [packed = false]; }}'
+    rows = [
+        tagged(number, 2, varint(count * width + rest) + b"\0" * (count * width + rest))
+        for count in range(1, 12)
+        for rest in range(width)
+    ]
+    slow, fast = (Rig(engine, compiled(text)).raw("M", rows) for engine in (Engine.PYTHON, Engine.FAST))
+    assert len(slow.errors) == 11 * (width - 1)
+    assert fast.errors == slow.errors
+    assert fast.values.equals(slow.values)
 
 
 def test_trap_07_damage_below_the_root_is_seen() -> None:
