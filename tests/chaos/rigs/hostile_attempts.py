@@ -84,15 +84,21 @@ def outcome_of(attempt: Attempt, log: _LogCheck) -> str:
     return " ".join(f"{name}={count}" for name, count in counts.items())
 
 
-def run_attempts(kind: Kind, folder: Path, seed: int, first: int, seconds: float) -> None:
-    """Make attempts from a number on, and write each into ``folder/log`` as its number, then its outcome."""
+def run_attempts(
+    kind: Kind, folder: Path, seed: int, first: int, seconds: float, *, more_memory: int | None = _MORE_MEMORY
+) -> None:
+    """Make attempts from a number on, and write each into ``folder/log`` as its number, then its outcome.
+
+    From the first on, this process may get ``more_memory`` than it has, and no more.
+    """
     check = _LogCheck()
     logging.getLogger().addHandler(check)
     place = folder / f"from-{first}"
     place.mkdir()
     with kind.ready(place) as attempt, (folder / "log").open("a") as log:
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + _MORE_MEMORY, resource.RLIM_INFINITY))
+        if more_memory is not None:
+            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size + more_memory, resource.RLIM_INFINITY))
         end = time.monotonic() + seconds
         for number in itertools.count(first):
             if time.monotonic() > end:

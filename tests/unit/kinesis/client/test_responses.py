@@ -22,6 +22,8 @@ ODD: list[tuple[str, Any]] = [
     *(("ApproximateArrivalTimestamp", time) for time in (-1, 1e300, 1e308, "1", 10**30)),
     *(("MillisBehindLatest", number) for number in (-1, 10**30, "0")),
     ("ContinuationSequenceNumber", 8),
+    ("PartitionKey", "\ud800"),  # a lone surrogate has no place in a column
+    ("PartitionKey", "a\udfff"),
 ]
 
 

@@ -286,9 +286,19 @@ def test_sizes_and_columns_hold_for_a_random_mix_of_a_thousand_messages() -> Non
         b"\x0a\x05abc",
         b"\x00",
         response_of({"id": "1", "key": "abc"}).replace(b"abc", b"a\xff\xfe"),
+        response_of({"id": "1", "key": "abc"}).replace(b"abc", b"\xed\xa0\x80"),
+        response_of({"id": "abc"}).replace(b"abc", b"\xed\xa0\x80"),
         ENDLESS_LENGTH,
     ],
-    ids=["cut in a length", "cut in a message", "field 0", "no UTF-8", "endless"],
+    ids=[
+        "cut in a length",
+        "cut in a message",
+        "field 0",
+        "no UTF-8",
+        "a key of a surrogate",
+        "an id of one",
+        "endless",
+    ],
 )
 def test_unreadable_response_is_a_named_error(decoder: Decoder, response: bytes) -> None:
     with pytest.raises(ConnectorError) as caught:

@@ -1,0 +1,113 @@
+"""``./dev chaos hostile`` counts what became of each attempt, and sees each kind of wrong outcome."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.core.errors import ConnectorError
+from tests.chaos.hostile import attempt_all
+from tests.chaos.report import Report, page
+from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, read_log, run_attempts
+from tests.chaos.rigs.hostile_job import KINDS
+
+
+def raising(error: BaseException) -> Attempt:
+    def attempt() -> dict[str, int]:
+        raise error
+
+    return attempt
+
+
+def logging_attempt(text: str) -> Attempt:
+    def attempt() -> dict[str, int]:
+        logging.getLogger("connectors.hostile").warning("%s", text)
+        return SAME
+
+    return attempt
+
+
+class UncleanError(ConnectorError):
+    def __str__(self) -> str:
+        return "[CODE] \x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "outcome"),
+    [
+        (lambda: SAME, "same"),
+        (raising(ConnectorError("CODE", "\x1b[2J\nline")), "CODE"),
+        (logging_attempt("one line"), "same"),
+        (raising(ValueError("no number")), "wrong"),
+        (raising(MemoryError()), "wrong"),
+        (raising(AssertionError("other rows")), "wrong"),
+        (raising(SystemExit(0)), "wrong"),
+        (raising(UncleanError("CODE", "x")), "wrong"),
+        (logging_attempt("two\nlines"), "wrong"),
+        (logging_attempt("\x1b[2J"), "wrong"),
+    ],
+)
+def test_an_attempt_is_the_same_refused_by_name_or_wrong(
+    attempt: Callable[[], dict[str, int]], outcome: str, tmp_path: Path
+) -> None:
+    @contextmanager
+    def ready(_folder: Path) -> Iterator[Attempt]:
+        yield attempt
+
+    # A limit of memory would stay for all tests of this process.
+    run_attempts(Kind("", ready), tmp_path, 7, 3, 0.01, more_memory=None)
+    counts, wrong, following = read_log((tmp_path / "log").read_text())
+    assert set(counts) == {outcome}
+    assert following == 3 + counts[outcome]
+    assert len(wrong) == (counts["wrong"] if outcome == "wrong" else 0)
+
+
+def test_an_attempt_that_ended_its_process_is_wrong_and_the_next_number_follows() -> None:
+    counts, wrong, following = read_log("0 same=1\n1 same=1 bad_rows=2\n2 \n3 CODE=1\n")
+    assert counts == {"same": 2, "bad_rows": 2, "wrong": 1, "CODE": 1}
+    assert (wrong, following) == ([(2, "")], 4)
+    assert read_log("0 same=1\n1 ")[2] == 2
+
+
+def test_a_process_that_is_ended_by_a_signal_is_counted_and_the_kind_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\nfirst = int(sys.argv[sys.argv.index('--first') + 1])\n"
+        "log = open(sys.argv[5] + '/log', 'a')\nlog.write(f'{first} same=1\\n')\n"
+        "if first > 1: sys.exit(0)\nlog.write(f'{first + 1} '); log.flush(); os.kill(os.getpid(), 11)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    found = attempt_all(tmp_path, "texts", 7, 60)
+    assert not found["ok"]
+    assert found["counts"] == {"attempts": 3, "same": 2, "refused": 0, "wrong": 1}
+    assert "attempt 1 ended its process by -11" in found["faults"][0]
+
+
+def test_the_page_shows_what_became_of_each_kind_and_what_was_wrong() -> None:
+    fixed = {"what": "hostile", "commit": "0123456789", "ended": "2026-11-26", "versions": {"python": "3.11"}}
+    good: dict[str, Any] = {"trial": "kpl", "part": "kpl", "ok": True, "what": "aggregates", "faults": []}
+    good |= {"counts": {"attempts": 1000, "same": 900, "refused": 100, "wrong": 0}, "codes": {"CODE": 100}}
+    bad = {
+        **good,
+        "ok": False,
+        "what": "texts",
+        "faults": ["attempt 3: it hangs"],
+        "counts": {"attempts": 5, "wrong": 2},
+    }
+    text = page(Report({"hostile": {**fixed, "trials": [good, bad]}}))
+    assert "| aggregates | 1,000 | 900 same | 100 | `CODE` | 0 |" in text
+    assert "| texts | 5 |  | 0 | `CODE` | **2**: attempt 3: it hangs |" in text
+    assert "1,005 attempts" in text
+
+
+def test_each_kind_has_a_name_and_says_what_is_tried() -> None:
+    assert len({kind.what for kind in KINDS.values()}) == len(KINDS) > 15
