@@ -1,4 +1,4 @@
-"""The secrets of an authentication that succeeds show nowhere: checkpoint, offsets, processes, representations, output, logs."""
+"""The secrets of an authentication that succeeds show nowhere: checkpoint, processes, representations, output, logs."""
 
 from __future__ import annotations
 
