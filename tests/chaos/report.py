@@ -66,6 +66,7 @@ AT_A_STEP = "killed at a durable step, before or after it"
 CLIENTS = "records of other clients"
 BROKE_OFF = "trials that broke off before their fault"
 UPGRADED = "an earlier version killed within a batch, which this one finishes"
+MOVED = "killed within a batch, which another version of Spark finishes"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
 BY_TESTS = (
@@ -157,6 +158,8 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
         # A trial that broke off has nothing but its name.
         fault = trial.get("fault") or next(name for name in NAMED[what] if name in trial["trial"])
         yield connector, NAMED[what].get(fault, f"{what}: {fault}"), 1
+    elif trial["part"].endswith("-moves"):
+        yield connector, MOVED, len(trial.get("moves", ())) or 1
     elif what == "upgrade":
         yield connector, UPGRADED, 1
     elif "killed_at" in trial or "crashed_at" in trial:

@@ -6,11 +6,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.support import processes
+from tests.chaos.support.sink import attempts, examine, groups_out_of_order, rows_in_sink, sink_rows
 from tests.chaos.support.spark import GONE_SECONDS, SparkJobs
 from tests.support.kafka_rig import KafkaRig
 
@@ -23,6 +24,7 @@ _OTHERS = ("worker", "worker", "worker", "driver", "source_runner")
 _PARTITIONS = 3
 _POLL_SECONDS = 0.1
 _LATEST_SECONDS = 0.6
+_SINK_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,31 @@ class KillTrial:
             },
             "query_errors": [error.strip().splitlines()[0][:200] for error in errors],
         }
+
+
+class RowsTrial(KillTrial):
+    """From Kafka to files keyed on the batch id, which show order and repeated batches too."""
+
+    @property
+    def _query(self) -> dict[str, Any]:
+        query = super()._query
+        del query["sink"]
+        return {**query, "sink_pause": _SINK_PAUSE}
+
+    def _committed(self) -> int:
+        return rows_in_sink(self._folder)
+
+    def _seen(self) -> Counter[int]:
+        return Counter(int(row["value"]) for row in sink_rows(self._folder))
+
+    def _outcome(self, seen: Counter[int], errors: list[str]) -> dict[str, Any]:
+        outcome = super()._outcome(seen, errors)
+        rows = sink_rows(self._folder)
+        published = {str(number).encode(): {"topic": self._source} for number in range(self._plan.records)}
+        findings = examine(rows, attempts(self._folder), published, key="value")
+        disordered = groups_out_of_order(rows, "partition", "offset")
+        faults = [f"{count} {name}" for name, count in findings.faults.items()]
+        faults += [f"{disordered} partitions out of order"] if disordered else []
+        counts = {**outcome["counts"], **asdict(findings), "partitions_out_of_order": disordered}
+        faults = [*dict.fromkeys((*outcome["faults"], *faults))]
+        return {**outcome, "ok": not faults, "faults": faults, "counts": counts}

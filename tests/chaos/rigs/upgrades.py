@@ -251,6 +251,14 @@ class KafkaFlow(Flow):
         """Return whether a task waits."""
         return self._held.exists()
 
+    def is_open(self) -> bool:
+        """Return whether a transaction of the sink has records and is not committed."""
+        ends = (
+            [self._kafka.end(self._target, n, committed=each) for n in range(_PARTITIONS)] for each in (True, False)
+        )
+        committed, sent = ends
+        return committed != sent
+
     def _seen(self) -> Counter[int]:
         found = self._kafka.read_committed(self._target, _PARTITIONS, is_open=True)
         return Counter(int(message.value()) for message in found)

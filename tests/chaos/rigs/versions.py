@@ -22,19 +22,27 @@ class VersionMissingError(Exception):
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the code.
+    """One version of the code, on one version of Spark.
 
     Attributes:
         root: the folder with `connectors` and `tests`.
+        python: the interpreter, whose environment has the Spark.
     """
 
     root: Path
+    python: str = sys.executable
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which a process has this code and this Spark, and no other."""
+        python = {"PYSPARK_PYTHON": self.python, "PYSPARK_DRIVER_PYTHON": self.python}
+        return {"PYTHONPATH": str(self.root), **python}
 
     def start(self, folder: Path, environment: Mapping[str, str] | None = None) -> SparkJob:
         """Start a Spark process that runs this version and no other."""
         [program] = (self.root / "tests" / "chaos").rglob("*spark_job.py")
         module = ".".join(program.relative_to(self.root).with_suffix("").parts)
-        return SparkJob(folder, {}, {"PYTHONPATH": str(self.root), **(environment or {})}, module)
+        return SparkJob(folder, {}, environment={**self.environment, **(environment or {})}, module=module)
 
     def imported_from(self, folder: Path) -> Path:
         """Return the folder of the `connectors` that a process of this version imports."""
@@ -50,6 +58,14 @@ class Version:
 
 
 PRESENT = Version(ROOT)
+SPARKS = ("4.0", "4.1", "4.2", "4.3")
+
+
+def on_spark(version: str) -> Version:
+    """Return the present code on the newest Spark of a line such as 4.0; its environment is made if need be."""
+    command = [str(ROOT / "dev"), "--spark", version, "venv"]
+    python = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return Version(ROOT, python.strip())
 
 
 def check_out(commit: str, folder: Path, repository: Path = ROOT) -> Version:

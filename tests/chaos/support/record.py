@@ -35,6 +35,7 @@ _RUN_BY = {
     "network": ("kafka", "kinesis", "protobuf", "pubsub"),
     "soak": ("kafka", "kinesis", "pubsub"),
     "stores": ("pubsub",),
+    "versions": ("kafka", "kinesis", "pubsub"),
 }
 """The connectors that a run is about, where that is not the name of the run."""
 

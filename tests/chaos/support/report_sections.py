@@ -144,6 +144,46 @@ def hostile(record: Mapping[str, Any]) -> list[str]:
 HOSTILE_USED = ("same", "accepted", "read", "shown", "forged", "bad_rows")
 """What became of attempts that were not refused: the count has the name of each."""
 
+
+def versions(record: Mapping[str, Any]) -> list[str]:
+    """Return what kills did on each version of Spark, and what moves from one to another did."""
+    killed = [trial for trial in record["trials"] if not trial["part"].endswith("-moves")]
+    moved = [trial for trial in record["trials"] if trial["part"].endswith("-moves")]
+    flows = list(
+        dict.fromkeys(trial["part"].partition("-spark-")[0].removesuffix("-moves") for trial in record["trials"])
+    )
+    lines = sorted({trial["part"].partition("-spark-")[2] for trial in killed})
+    rows: list[Sequence[object]] = []
+    for line in lines:
+        own = {flow: [trial for trial in killed if trial["part"] == f"{flow}-spark-{line}"] for flow in flows}
+        ran = sorted({trial["spark"] for trials in own.values() for trial in trials if "spark" in trial})
+        rows.append((", ".join(ran) or line, *(_counted(own[flow]) for flow in flows)))
+    ways = [_counted([trial for trial in moved if trial["part"] == f"{flow}-moves"]) for flow in flows]
+    rows.append(("one checkpoint through all of them, up and down again", *ways))
+    return [
+        "## On each version of Spark",
+        "",
+        (
+            "Kills of JVM, driver, source process, fetchers and workers, and the records that were read or copied. "
+            "Each batch that was repeated after a kill is compared with its first run, but for Kafka exactly once, "
+            "whose target shows no batches. Before each move the driver was killed with all below it within a batch, "
+            "and the next version repeated that batch. Wrong is what was lost, doubled, altered, out of order, or "
+            "different when repeated."
+        ),
+        *table(("Spark", *(f"`{flow}`" for flow in flows)), rows),
+    ]
+
+
+def _counted(trials: Sequence[Trial]) -> str:
+    if not trials:
+        return "not run"
+    names = ("kills", "messages", "replays_compared")
+    kills, records, repeated = (sum(trial.get("counts", {}).get(name, 0) for trial in trials) for name in names)
+    wrong = [_short(trial) for trial in trials if not trial["ok"]]
+    text = f"{kills} kills, {records:,} records, {repeated} batches repeated: "
+    return text + ("0 wrong" if not wrong else f"**{'; '.join(wrong)}**")
+
+
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "network": network,
     "hostile": hostile,
@@ -151,6 +191,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "soak": soak,
     "lakehouse": lakehouse,
     "lakehouse_jar": lakehouse,
+    "versions": versions,
 }
 """By the name of the record."""
 

@@ -112,5 +112,13 @@ def examine(
     )
 
 
+def groups_out_of_order(rows: Iterable[Mapping[str, Any]], group: str, position: str) -> int:
+    """Count the partitions or shards, by their column, whose rows do not stand in the order of a column of numbers."""
+    by_group: dict[Any, list[int]] = defaultdict(list)
+    for row in rows:
+        by_group[row[group]].append(int(row[position]))
+    return sum(positions != sorted(positions) for positions in by_group.values())
+
+
 def _differs(row: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     return wanted is not None and any(row[column] != value for column, value in wanted.items())

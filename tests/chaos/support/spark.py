@@ -40,7 +40,8 @@ class SparkJob:
         settings: of its session.
         cluster: where it runs, unless within its own process.
         extra: what its plans have beside what their trials say; read when a query starts.
-        environment: variables that it has beside, or instead of, those of this process.
+        environment: variables that it has beside, or instead of, those of this process; ``PYSPARK_DRIVER_PYTHON`` runs
+            the program.
         module: the program, where another version of it has another name.
     """
 
@@ -57,20 +58,15 @@ class SparkJob:
         self._folder, self._cluster, self._extra = folder, cluster, {} if extra is None else extra
         settings = {**settings, **({} if cluster is None else cluster.settings)}
         self._events_path = folder / "events.jsonl"
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **(environment or {})}
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(self._events_path), json.dumps(settings)],
+                [python["PYSPARK_DRIVER_PYTHON"], "-m", module, str(self._events_path), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env={
-                    **child_environment(),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYSPARK_DRIVER_PYTHON": sys.executable,
-                    **(environment or {}),
-                },
+                env={**child_environment(), "SPARK_LOCAL_IP": "127.0.0.1", **python},
                 start_new_session=True,
             )
 
@@ -131,6 +127,11 @@ class SparkJob:
             assert time.monotonic() < end, f"not in {timeout} s: {what}; Spark's log: {self._log()}"
             time.sleep(_POLL_SECONDS)
 
+    def version(self) -> str:
+        """Wait until the process is ready; return the version of its Spark."""
+        self.wait_for("Spark is ready", lambda: bool(self.events("ready")), BOOT_SECONDS)
+        return str(self.events("ready")[0]["spark"])
+
     def run(self, plan: Mapping[str, Any]) -> None:
         """Start a query and wait until it has started; see `spark_job.start_query` for the plan."""
         self.wait_for("Spark is ready", lambda: bool(self.events("ready")), BOOT_SECONDS)
@@ -188,6 +189,7 @@ class SparkJobs:
         folder: gets a folder for each.
         settings: of all their sessions.
         cluster: where they run, unless within themselves.
+        environment: as for `SparkJob`.
 
     Attributes:
         extra: what all plans have beside what their trials say.
@@ -198,8 +200,9 @@ class SparkJobs:
         folder: Path,
         settings: Mapping[str, str] = MappingProxyType({}),
         cluster: StandaloneCluster | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._folder, self._cluster = folder, cluster
+        self._folder, self._cluster, self._environment = folder, cluster, environment
         self._settings = dict(settings)
         self.extra: dict[str, Any] = {}
         self._started = 0
@@ -228,7 +231,7 @@ class SparkJobs:
         """A new process, whatever becomes of the one before."""
         self._started += 1
         folder = self._folder / f"spark-{self._started}"
-        self._job = SparkJob(folder, self._settings, self._cluster, self.extra)
+        self._job = SparkJob(folder, self._settings, self._cluster, self.extra, self._environment)
         return self._job
 
     def strike(self, victim: str, choose: random.Random, patience: float) -> dict[int, str]:

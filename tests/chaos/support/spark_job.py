@@ -188,7 +188,7 @@ def main(events: Path, settings: Mapping[str, str]) -> None:
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     spark = session(Path.cwd(), settings)
     register(spark)
-    log.write("ready")
+    log.write("ready", spark=spark.version)
     while "run" in (command := commands.get()):
         run(spark, command["run"], commands, log)
     spark.stop()

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TOOLS = "sh sed cat cmp grep rm dirname basename id env sleep flock"
 PYTESTS = {"connect", "long"}
 """Chaos runs that pass their arguments on to pytest."""
-VERBS = ("demo", "test", "check", "chaos", "bench", "servers", "protos", "docs", "env", "lock")
+VERBS = ("demo", "test", "check", "chaos", "bench", "servers", "protos", "docs", "env", "venv", "lock")
 
 # The Python of an environment: writes down what it is to run. $BROKEN names what shall fail.
 PYTHON = """#!/bin/sh
@@ -249,6 +249,7 @@ class TestEnvironment:
         ready.dev("--spark", "4.0", "check")
         (installed,) = ready.calls("pyspark")
         assert installed == "uv pip install --python .venv-spark-4.0/bin/python pyspark==4.0.* pandas>=2.2,<3"
+        assert ready.dev("--spark", "4.0", "venv")[0] == f"{ready.root}/.venv-spark-4.0/bin/python\n"
         assert "a version such as 4.0" in ready.dev("--spark", "check", status=2)[1]
 
     def test_uv_comes_from_the_lock_where_there_is_none(self, tree: Tree) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.report import BY_TESTS, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
+from tests.chaos.report import BY_TESTS, MOVED, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
 from tests.chaos.support.record import ROOT, upper_bound
 
 
@@ -100,3 +100,29 @@ def test_a_soak_that_grew_shows_what_grew() -> None:
     assert row(text, "latency") == ["1.5 to 9.5"]
     assert row(text, "splits and merges") == ["60"]
     assert row(text, "verdict") == [f"**{faults[0]}**"]
+
+
+def test_kills_are_shown_for_each_spark_and_moves_by_the_moves() -> None:
+    counts = {"kills": 4, "messages": 1000, "replays_compared": 3}
+    on_old = {"part": "pubsub-spark-4.0", "flow": "pubsub", "spark": "4.0.5"}
+    on_new = {"part": "kafka-exactly-once-spark-4.3", "flow": "kafka-exactly-once", "spark": "4.3.0"}
+    moved = {"part": "pubsub-moves", "flow": "pubsub", "moves": ["4.0.5 to 4.3.0", "4.3.0 to 4.0.5"]}
+    trials: list[dict[str, Any]] = [
+        {"ok": True, **on_old, "killed": ["jvm", "worker"] * 2, "counts": counts},
+        {"ok": True, **on_old, "killed": ["jvm", "worker"] * 2, "counts": counts},
+        {"ok": False, **on_new, "killed": ["jvm"] * 4, "counts": counts, "faults": ["2 lost"]},
+        {"ok": True, **moved, "counts": {**counts, "kills": 2}},
+    ]
+    text = page(Report({"versions": record(*trials, what="versions")}))
+    assert row(text, "4.0.5") == ["8 kills, 2,000 records, 6 batches repeated: 0 wrong", "not run"]
+    assert row(text, "4.3.0") == ["not run", "4 kills, 1,000 records, 3 batches repeated: **2 lost**"]
+    moves = row(text, "one checkpoint through all of them, up and down again")
+    assert moves == ["2 kills, 1,000 records, 3 batches repeated: 0 wrong", "not run"]
+    assert row(text, MOVED) == ["not run", "not run", "2, none wrong", "not run"]
+    assert row(text, VICTIMS["jvm"])[0] == "**4, wrong in 1 trial**"
+
+
+def test_a_move_that_broke_off_is_shown_as_wrong() -> None:
+    trial = {"ok": False, "part": "kafka-moves", "faults": ["AssertionError: not in 120 s"]}
+    text = page(Report({"versions": record(trial, what="versions")}))
+    assert row(text, MOVED)[0] == "**1, wrong in 1 trial**"
