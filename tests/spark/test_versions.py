@@ -6,6 +6,7 @@ writers, filters, functions.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from connectors.testing.pubsub import PubSubServer
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.protobuf_rig import compiled
+from tests.support.traced_source import LIMIT, TracedSource
 
 # PySpark before 4.2 leaves sockets open.
 pytestmark = [pytest.mark.versions, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
@@ -223,6 +225,34 @@ def test_a_bounded_run_with_a_limit_leaves_the_rest_only_where_spark_asks_once(s
     while len(source.rows) < 50:
         assert source.start(20, available_now=True).awaitTermination(PATIENCE)
     assert Counter(source.rows) == Counter(values)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "repeated"])
+def test_a_restarted_query_says_where_its_next_batch_begins(
+    spark: SparkSession, tmp_path: Path, *, is_committed: bool
+) -> None:
+    """Spark before 4.2 plans the newest end of its log, from that end to itself, before it asks for another one."""
+    spark.dataSource.register(TracedSource)
+    wanted, calls = tmp_path / "wanted", tmp_path / "calls"
+    traced = Source(spark, tmp_path, "traced", {"folder": str(tmp_path)}, limit="", value="row", put=lambda _count: [])
+    wanted.write_text("3")
+    traced.read_until(traced.start(), 3)
+    wanted.write_text("5")
+    traced.fails_at = None if is_committed else max(traced.batches) + 1
+    query = traced.start()
+    traced.read_until(query, 5)
+    calls.unlink()
+    wanted.write_text("9")
+    traced.read_until(traced.start(), 9)
+    found = [json.loads(line) for line in calls.read_text().splitlines()]
+    asked = next(number for number, call in enumerate(found) if call[0] == "latestOffset")
+    if ADMISSION_CONTROL:
+        assert found[asked] == ["latestOffset", 5, LIMIT]
+    else:
+        repeated = [] if is_committed else [["partitions", 3, 5]]
+        assert found[:asked] == [["partitions", 5, 5], *repeated]
+    assert ["partitions", 5, 9] in found[asked:]
 
 
 def test_a_batch_read_with_a_filter_has_the_rows_that_match(spark: SparkSession, kafka: Source) -> None:
