@@ -239,8 +239,11 @@ def test_a_restarted_query_says_where_its_next_batch_begins(
     wanted.write_text("3")
     traced.read_until(traced.start(), 3)
     wanted.write_text("5")
-    traced.fails_at = None if is_committed else max(traced.batches) + 1
+    newest = max(traced.batches) + 1
+    traced.fails_at = None if is_committed else newest
     query = traced.start()
+    if is_committed:
+        wait_for((tmp_path / "checkpoint" / "commits" / str(newest)).exists)
     traced.read_until(query, 5)
     calls.unlink()
     wanted.write_text("9")
