@@ -115,6 +115,15 @@ class KinesisRuntime:
         loop.close()
 
     async def _close(self) -> None:
+        # A server that is closed loses what it has accepted and not handed over: that takes two rounds of the loop.
+        for listener in [each for server in self._servers for each in server.sockets]:
+            asyncio.get_running_loop().remove_reader(listener)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        handshakes = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in handshakes:
+            task.cancel()
+        await asyncio.gather(*handshakes, return_exceptions=True)
         for server in self._servers:
             server.close()
         self._servers.clear()

@@ -6,6 +6,7 @@ What it has in common with kinesis-local is held by tests/integration/kinesis/te
 from __future__ import annotations
 
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -15,15 +16,18 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisControl, KinesisServer, start_server_process
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
@@ -540,6 +544,21 @@ class TestLife:
             assert server.endpoint == endpoint
             calls = KinesisCalls(kinesis_client(server.url), "orders")
             assert calls.data(SHARD) == [b"data", b"more"]
+
+    def test_a_stop_closes_the_connections_that_were_accepted_just_then(self, tmp_path: Path) -> None:
+        certificates = make_certificates(tmp_path / "certificates")
+        with contextlib.ExitStack() as stack, warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", ResourceWarning)
+            for _ in range(10):
+                server = KinesisServer(certificates=certificates)
+                server.start()
+                for url in [server.url, server.tls_url] * 10:
+                    client = stack.enter_context(socket.socket())
+                    client.setblocking(False)
+                    client.connect_ex(("127.0.0.1", int(url.rpartition(":")[2])))
+                server.stop()
+            gc.collect()
+            assert [str(each.message) for each in shown] == []
 
     def test_stop_does_not_wait_for_clients(self) -> None:
         with KinesisServer() as server:
