@@ -18,19 +18,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from _common import Benchmark, file_system_of, fsync_milliseconds, parser
 
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.records import JsonText
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.state import SegmentLog
+from connectors.spool.ledger.segment_log import COLUMNS, MOST_ENTRIES, Manifest, Place, SegmentLog
 from connectors.spool.store.local import LocalStore
 
 ROWS = 100
 ROW_BYTES = 1000
 FETCHERS = 4
+CONSTANT = {"source": 0, "rows": ROWS, "kept": ROWS, "bytes": ROWS * ROW_BYTES}
 MOST_LINKS = 60_000
 """ext4 allows 65,000 names a file."""
 _OPEN = "--open"
@@ -44,30 +47,40 @@ def build(root: Path, count: int) -> None:
     ledger = open_ledger(store, open_identity(store, "pubsub", SOURCES))
     ledger.set_layout(16 << 20, 8)
     state = ledger.state
-    texts: list[str] = []
+    names: list[str] = []
     for _ in range(FETCHERS):
         fetcher = secrets.token_hex(8)
-        numbers = range(count // FETCHERS)
-        make_files(root, fetcher, len(numbers))
-        texts += [entry_text(fetcher, number, state.ordinal + number) for number in numbers]
-        state.ordinal += len(numbers)
-        if numbers:
-            state.fetchers[fetcher] = numbers[-1]
-    state.segments = SegmentLog(JsonText(",".join(texts).encode()))
+        make_files(root, fetcher, count // FETCHERS)
+        names += [fetcher] * (count // FETCHERS)
+        state.fetchers[fetcher] = count // FETCHERS - 1
+    retain(ledger, names)
+    state.runs_through = state.ordinal
+    ledger.replace_state(state, lambda: None)
+
+
+def retain(ledger: Ledger, fetchers: list[str]) -> None:
+    """Let a ledger have a segment of each of these fetchers; as columns, since entry by entry a million take long."""
+    state, manifests, numbers = ledger.state, [], dict.fromkeys(fetchers, 0)
+    for first in range(0, len(fetchers), MOST_ENTRIES):
+        some = fetchers[first : first + MOST_ENTRIES]
+        values: dict[str, Any] = {
+            "fetcher": some,
+            "number": [],
+            "digest": [secrets.token_hex(8) for _ in some],
+            "published_first": 1_700_000_000_000_000 + np.arange(first, first + len(some)) * 25_000,
+            "published_last": 1_700_000_000_100_000 + np.arange(first, first + len(some)) * 25_000,
+            "struck": [None] * len(some),
+        }
+        values |= {name: np.full(len(some), one) for name, one in CONSTANT.items()}
+        for fetcher in some:
+            values["number"].append(numbers[fetcher])
+            numbers[fetcher] += 1
+        columns = pa.record_batch([pa.array(values[field.name], field.type) for field in COLUMNS], COLUMNS)
+        manifests.append(Manifest(Place(first, first * ROWS, first * ROWS * ROW_BYTES), columns))
+    state.segments = SegmentLog.of_manifests(manifests, 0)
+    state.ordinal = len(fetchers)
     state.head, state.bytes = state.ordinal * ROWS, state.ordinal * ROWS * ROW_BYTES
     state.starts[-1] = state.starts[-1]._replace(last=state.head)
-    state.runs_through = state.ordinal
-    ledger._put_snapshot()  # noqa: SLF001 - what the ledger does itself every 128 records
-
-
-def entry_text(fetcher: str, number: int, ordinal: int) -> str:
-    """A segment as a snapshot has it; written by hand, since a million of them take a minute otherwise."""
-    published = 1_700_000_000_000_000 + ordinal * 25_000
-    return (
-        f'{{"base":{ordinal * ROWS},"bytes":{ROWS * ROW_BYTES},"bytes_before":{ordinal * ROWS * ROW_BYTES},'
-        f'"digest":"{secrets.token_hex(8)}","fetcher":"{fetcher}","kept":{ROWS},"number":{number},"ordinal":{ordinal},'
-        f'"published":[{published},{published + 100_000}],"rows":{ROWS},"source":0,"struck":null}}'
-    )
 
 
 def make_files(root: Path, fetcher: str, count: int) -> None:

@@ -30,7 +30,11 @@ READER_POINTS = (
     "fence.after_seal",
     "ledger.before_put",
     "ledger.after_put",
+    "manifest.before_write",
+    "manifest.after_write",
     "ledger.after_first_snapshot",
+    "manifest.before_delete",
+    "manifest.after_delete",
     "opening.before_clear",
     "opening.after_clear",
     "ledger.before_admit",
@@ -61,8 +65,10 @@ REPAIR_POINTS = (
     "wipe.before_identity",
     "wipe.after_identity",
     "wipe.before_end",
+    "convert.before_identity",
+    "convert.after_identity",
 )
-"""Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
+"""Failpoints that need a damaged spool, an older one or the command line; swept in tests/unit/spool."""
 
 _OPTIONS = {
     "maxOutstandingMessages": "2",

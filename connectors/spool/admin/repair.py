@@ -24,6 +24,7 @@ from connectors.spool.ledger.data_loss import (
 )
 from connectors.spool.ledger.identity import WIPING, SpoolIdentity, read_identity, replace_identity
 from connectors.spool.ledger.recovery import read_state, take_over
+from connectors.spool.ledger.segment_log import MANIFEST_FOLDER
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, writer_lock
 from connectors.spool.segments.segment import SegmentReader
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
-_FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
+_FOLDERS = ("epochs", "ledger", "inbox", "ids", MANIFEST_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
 
 

@@ -19,7 +19,8 @@ from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
-from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState, SegmentEntry
+from connectors.spool.ledger.segment_log import SegmentEntry
+from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState
 from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, spool_holder
 from connectors.spool.options import location_text
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader, segment_name
@@ -43,7 +44,7 @@ NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
 _LOST: Final = ("segment", "first", "end", "rows", "error")
 _KNOWN = re.compile(
-    r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
+    r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|manifests/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
 )
 
 
@@ -282,7 +283,7 @@ def _stats(
 
 
 def _unread_segments(state: LedgerState) -> list[SegmentEntry]:
-    return [entry for entry in state.segments if entry.end > state.committed and not entry.quarantined]
+    return [entry for entry in state.between(state.committed, state.head) if not entry.quarantined]
 
 
 def _info(store: Store, name: str) -> SegmentInfo | None:

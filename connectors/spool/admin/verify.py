@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -115,11 +114,12 @@ def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
         state = read_state(store, identity.spool)
     except SpoolError as error:
         records = list(_check_records(store, identity, Severity.DAMAGE))
-        return [*findings, *(records or [Finding.of("ledger", error)])]
+        name = store.name_of(error.where)
+        return [*findings, *(records or [Finding.of(name if is_known(store, name) else "ledger", error)])]
     except OSError as error:
         what = f"It cannot be read: {error.strerror}"
         return [*findings, Finding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", what)]
-    findings += [*_check_records(store, identity, Severity.NOTE), *_check_order(state)]
+    findings += _check_records(store, identity, Severity.NOTE)
     live = [*_check_segments(store, identity, state), *_check_runs(store, state)]
     if live:
         # A running query frees segments and merges runs meanwhile: what it has deleted is not missing.
@@ -157,15 +157,6 @@ def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) ->
                 read_record(store, identity.spool, int(epoch), int(number))
             except SpoolError as error:
                 yield Finding.of(record_name(int(epoch), int(number)), error, severity)
-
-
-def _check_order(state: LedgerState) -> Iterator[Finding]:
-    """Check that the positions of the segments have no gap, up to the head."""
-    ends = [*((entry.base, entry.end) for entry in state.segments), (state.head, state.head)]
-    for (_, end), (base, _) in pairwise(ends):
-        if end != base:
-            what = f"The ledger has no segment for the positions {end} to {base - 1}"
-            yield Finding(Severity.DAMAGE, "ledger", "SPOOL_RECORD_DAMAGED", what, "Restore the spool from a backup.")
 
 
 def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ from connectors.spool.errors import fenced_error
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
-from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry, SegmentLog
+from connectors.spool.ledger.segment_log import SegmentEntry
+from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState
 from connectors.spool.segments.dedup_index import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.segments.shapes import NUMBER_NAME
@@ -163,7 +164,7 @@ def expected_segments(store: Store, state: LedgerState) -> dict[str, str | None]
 
 def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
     """Quarantine segments of a spool that was taken over for a repair (see `take_over`)."""
-    for name in damaged.keys() - {entry.name for entry in ledger.state.segments}:
+    for name in (name for name in damaged if ledger.state.segment(name) is None):
         _quarantine_waiting(ledger.store, name, damaged[name])
     _quarantine_admitted(ledger, damaged)
 
@@ -171,13 +172,13 @@ def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None
 def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
     """Quarantine those of the segments that are admitted: copy them, record the losses by one snapshot, delete them."""
     store, state = ledger.store, ledger.state
-    entries = [entry for entry in state.segments if entry.name in damaged]
+    entries = sorted(filter(None, map(state.segment, damaged)), key=lambda entry: entry.ordinal)
     added: list[IdRun] = []
-    state = replace(state, segments=SegmentLog(state.segments))
+    state = replace(state, segments=state.segments.copy())
     for entry in entries:
         added += [IdRun.load(store, run) for run in _keep_ids(ledger, entry)]
         _move_aside(store, entry.name, damaged[entry.name], (entry.base, entry.end), entry.admitted_rows)
-        state.quarantine(entry.name)
+        state.quarantine(entry)
     state.runs = [*state.runs, *(run.entry for run in added)]
 
     def then() -> None:

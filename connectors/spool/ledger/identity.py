@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
@@ -25,6 +25,7 @@ __all__ = [
     "check_identity",
     "check_source",
     "open_identity",
+    "raise_format",
     "read_identity",
     "refuse_foreign_folder",
     "replace_identity",
@@ -42,7 +43,7 @@ class SpoolIdentity:
     """The identity of a spool: the format that fills it, and where it was made.
 
     Offsets carry `spool`, a random id. Segments refer to `sources`, full names of subscriptions, by index.
-    `hash_key` is for the hashes of ids.
+    `hash_key` is for the hashes of ids. `version` is that of the format in which it was read.
     """
 
     spool: str
@@ -50,6 +51,7 @@ class SpoolIdentity:
     sources: tuple[str, ...]
     location: str
     hash_key: bytes
+    version: int = field(default=FORMAT_VERSION, compare=False)
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
@@ -61,7 +63,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
     try:
         value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool", _SHAPE)
     except FileNotFoundError:
-        if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
+        if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids", "manifests")):
             what = "The folder has parts of a spool and its identity is missing"
             action = (
                 "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own."
@@ -70,7 +72,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         return None
     store.keep_root()
     sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
-    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key)
+    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key, value["v"])
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
@@ -115,8 +117,22 @@ def replace_identity(store: Store, identity: SpoolIdentity) -> None:
     failpoint("adopt.after_replace")
 
 
+def raise_format(store: Store, identity: SpoolIdentity) -> None:
+    """Begin the conversion of a spool of an older format; the caller holds the lock, and writes a snapshot next.
+
+    From here on older versions refuse the spool. Nothing else is rewritten: all that is left of the older format is
+    still read, until the first snapshot takes its place.
+    """
+    if identity.version != FORMAT_VERSION:
+        failpoint("convert.before_identity")
+        store.overwrite(IDENTITY_NAME, _encoded(identity))
+        failpoint("convert.after_identity")
+
+
 def _encoded(identity: SpoolIdentity) -> bytes:
-    return encode(asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()})
+    value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
+    del value["version"]
+    return encode(value)
 
 
 def refuse_foreign_folder(store: Store) -> None:

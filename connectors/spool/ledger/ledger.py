@@ -1,11 +1,12 @@
 """The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
 
-A record is durable before Spark sees any effect of it. One lock guards the state: the caller's thread commits while a
-background thread admits.
+A record is durable before Spark sees any effect of it, and a manifest before a snapshot names it. One lock guards the
+state: the caller's thread commits while a background thread admits.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
@@ -20,7 +21,8 @@ from connectors.spool.errors import fenced_error
 from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name
-from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
+from connectors.spool.ledger.segment_log import SegmentEntry, even_sizes, manifest_name, unpack_mask
+from connectors.spool.ledger.state import Layout, LedgerState, counted_loss
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
@@ -50,7 +52,9 @@ class Ledger:
         self.aside: dict[str, int] = {}
         """Segments that were quarantined before they were admitted, and their rows; to admit them records the loss."""
         self._dead: SpoolFencedError | None = None
-        self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
+        self._unsettled: tuple[dict[str, Any], LedgerState | None, Callable[[], None]] | None = None
+        self._manifest_numbers = itertools.count()
+        self._manifests = state.segments.manifest_names()
         self._snapshot_number = -1
         self._oldest_number = 0
         self._read_row_sizes = lru_cache(_SIZES_CACHED)(partial(read_row_sizes, store))
@@ -58,7 +62,7 @@ class Ledger:
     def begin(self) -> None:
         """Put the first record of this epoch, a snapshot: nothing is served or deleted before it."""
         with self.lock:
-            self._put_snapshot()
+            self._snapshot(self.state)
             failpoint("ledger.after_first_snapshot")
 
     def set_layout(self, partition_bytes: int, max_partitions: int) -> None:
@@ -102,8 +106,7 @@ class Ledger:
         """Put a snapshot of another state, make it this ledger's, and then call `then`; raises as `append`."""
         with self.lock:
             self.settle()
-            self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
-            self.settle()
+            self._snapshot(state, then)
 
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
         """Put a record with a change at this epoch's next number, apply it, and then call `then`.
@@ -114,8 +117,8 @@ class Ledger:
         with self.lock:
             self.settle()
             if self.state.number - self._snapshot_number >= SNAPSHOT_EVERY:
-                self._put_snapshot()
-            self._unsettled = (self._record("append", change), then)
+                self._snapshot(self.state)
+            self._unsettled = (self._record("append", change), None, then)
             self.settle()
             self._trim()
 
@@ -123,13 +126,14 @@ class Ledger:
         """Finish the record whose put failed, if there is one; raises as `append`."""
         with self.lock:
             if self._unsettled is not None:
-                record, then = self._unsettled
+                record, state, then = self._unsettled
                 self._put(record)
                 self._unsettled = None
-                if record["kind"] == "snapshot":
-                    self.state, self._snapshot_number = LedgerState.from_snapshot(record), record["number"]
-                else:
+                if state is None:
                     self.state.apply(record)
+                else:
+                    state.epoch, state.nonce, state.number = record["epoch"], record["nonce"], record["number"]
+                    self.state, self._snapshot_number = state, record["number"]
                 then()
 
     def row_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
@@ -225,11 +229,36 @@ class Ledger:
             **content,
         }
 
-    def _put_snapshot(self) -> None:
-        record = self._record("snapshot", {"state": self.state.snapshot()})
-        self._put(record)
-        self.state.epoch, self.state.nonce = self.claim.epoch, self.claim.nonce
-        self.state.number = self._snapshot_number = record["number"]
+    def _snapshot(self, state: LedgerState, then: Callable[[], None] = lambda: None) -> None:
+        """Put a snapshot of a state, make it this ledger's, and then call `then`; raises as `append`.
+
+        It names manifests that are durable. Those that it does not name are deleted once it is the newest one.
+        """
+        self.check()
+        for manifest in state.segments.fold():
+            if not manifest.name:
+                name = f"{self.claim.epoch}-{next(self._manifest_numbers)}"
+                self._manifests.add(name)  # also if it is not known whether it was written
+                try:
+                    manifest.write(self.store, self.identity.spool, name)
+                except FileNotFoundError:
+                    # A newer writer deleted our temporary file.
+                    raise self._fence(manifest_name(name)) from None
+
+        def finish() -> None:
+            then()
+            self._delete_manifests()
+
+        self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), state, finish)
+        self.settle()
+
+    def _delete_manifests(self) -> None:
+        if gone := self._manifests - self.state.segments.manifest_names():
+            failpoint("manifest.before_delete")
+            for name in sorted(gone):
+                self.store.delete(manifest_name(name))
+                self._manifests.discard(name)
+            failpoint("manifest.after_delete")
 
     def _put(self, record: dict[str, Any]) -> None:
         self.check()
@@ -242,9 +271,12 @@ class Ledger:
             # A newer writer deleted our temporary file.
             own = False
         if not own:
-            self._dead = fenced_error(f"{self.store.root}/{name}")
-            raise self._dead
+            raise self._fence(name)
         failpoint("ledger.after_put")
+
+    def _fence(self, name: str) -> SpoolFencedError:
+        self._dead = fenced_error(f"{self.store.root}/{name}")
+        return self._dead
 
     def _trim(self) -> None:
         keep_from = min(self.state.number - RECORDS_RETAINED, self._snapshot_number)

@@ -14,9 +14,10 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.errors import RESTORE
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
-from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.ledger.identity import SpoolIdentity, raise_format
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import read_record, record_name
+from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, manifest_name, read_segments
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
@@ -57,6 +58,7 @@ def open_ledger(store: Store, identity: SpoolIdentity, *, fail: bool = True) -> 
 
 def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
     seen = _read_newest(store, identity.spool)
+    raise_format(store, identity)
     claim = claim_epoch(store, identity.spool)
     with while_newest(store, claim):
         state = _seal_and_read(store, identity.spool, claim, seen)
@@ -76,6 +78,7 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
 def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
     """Become the one writer of a spool for a repair; no segment and no id run is read, so they may be damaged."""
     seen = _read_newest(store, identity.spool)
+    raise_format(store, identity)
     claim = claim_epoch(store, identity.spool)
     state = _seal_and_read(store, identity.spool, claim, seen)
     return Ledger(store, identity, claim, state, DedupIndex())
@@ -95,9 +98,9 @@ def _read_newest(store: Store, spool: str) -> _Reading:
             return _read(store, spool, last)
         try:
             return _read(store, spool, last)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if claimed_epochs(store) == epochs:
-                raise _missing(store, "A record of the ledger") from None
+                raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from None
 
 
 def _numbers(store: Store, epoch: int) -> list[int]:
@@ -125,7 +128,7 @@ def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int
     for number in range(max(numbers, default=-1), -1, -1):
         record = read_record(store, spool, epoch, number)
         if record["kind"] == "snapshot":
-            state = LedgerState.from_snapshot(record)
+            state = LedgerState.from_snapshot(record, read_segments(store, record))
             for later in reversed(records):
                 state.apply(later)
             return state
@@ -161,7 +164,7 @@ def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
     try:
         return _read(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:
-        raise _missing(store, f"A record of the ledger ({error.filename})") from error
+        raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from error
 
 
 def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
@@ -207,17 +210,25 @@ def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers]
 
 
 def _delete_leftovers(store: Store, ledger: Ledger, inbox: Mapping[str, _Numbers]) -> None:
-    """Delete what earlier writers left: old records, orphaned runs, freed segments, temporary files."""
+    """Delete what earlier writers left: old records, orphaned runs and manifests, freed segments, temporary files."""
     failpoint("opening.before_clear")
     for epoch, numbers in _epochs_to_clear(store, ledger.claim.epoch):
         for number in numbers[:-1]:
             store.delete(record_name(epoch, number))
     live_runs = {run.name for run in ledger.state.runs}
-    for name in set(store.list("ids")) - live_runs:
+    for name in _orphans(store, ledger, "ids", live_runs):
         store.delete(f"ids/{name}")
+    for name in _orphans(store, ledger, MANIFEST_FOLDER, ledger.state.segments.manifest_names()):
+        store.delete(manifest_name(name))
     _clear_inbox(store, ledger.state, inbox)
     clear_temporary(store)
     failpoint("opening.after_clear")
+
+
+def _orphans(store: Store, ledger: Ledger, folder: str, live: Collection[str]) -> list[str]:
+    """Return the files that no record names, of this writer and of earlier ones: a newer one may have begun."""
+    epochs = {name: name.partition("-")[0] for name in store.list(folder) if name not in live}
+    return [name for name, epoch in epochs.items() if not (epoch.isdecimal() and int(epoch) > ledger.claim.epoch)]
 
 
 def _epochs_to_clear(store: Store, before: int) -> list[tuple[int, list[int]]]:

@@ -31,7 +31,8 @@ from connectors.spool.fetching.group import FetcherStatus, OutageLog
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.state import COMMITS_KEPT, SegmentEntry, unpack_mask
+from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
+from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.compaction import Compaction, CompactionSettings

@@ -16,7 +16,8 @@ from connectors.core.errors import SpoolFullError
 from connectors.core.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import clear_temporary
-from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState, SegmentEntry
+from connectors.spool.ledger.segment_log import SegmentEntry
+from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState
 from connectors.spool.segments.dedup_index import PORTIONS, IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
@@ -236,7 +237,7 @@ class Compaction:
 
         if due:
             failpoint("free.before_record")
-            ledger.append({"free": [entry.name for entry in due]}, delete)
+            ledger.append({"free": [due[-1].ordinal + 1, due[-1].end]}, delete)
             if self._last_freed is not None:
                 self._last_freed |= {entry.fetcher: entry.number for entry in due}
 

@@ -20,7 +20,8 @@ from connectors.spool.errors import reading_errors, record_damaged
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
-from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
+from connectors.spool.ledger.state import Layout, LedgerState
 from connectors.spool.segments.rows import RowSchema
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store

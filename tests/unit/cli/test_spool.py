@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.core.errors import SpoolError, SpoolFencedError
+from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
@@ -178,16 +178,17 @@ def test_verify_sees_a_missing_file(spool: HandSpool) -> None:
     assert run_json("verify", spool.root)["findings"] == []
 
 
-def test_verify_sees_positions_that_no_segment_holds(spool: HandSpool) -> None:
+def test_verify_sees_a_record_that_frees_other_segments_than_the_oldest(spool: HandSpool) -> None:
     ledger = spool.ledger
     assert ledger is not None
     second = ledger.state.segments[1]
-    ledger.append({"free": [second.name]})
+    with pytest.raises(SpoolDamagedError, match="SPOOL_RECORD_DAMAGED"):
+        ledger.append({"free": [second.name]})
     found = run_json("verify", spool.root, code=1)["findings"]
     assert ("damage", "ledger", "SPOOL_RECORD_DAMAGED") in {
         (each["severity"], each["file"], each["code"]) for each in found
     }
-    assert f"positions {second.base} to {second.end - 1}" in found[0]["what"]
+    assert "frees other segments" in found[0]["what"]
 
 
 def test_verify_does_not_ask_to_restore_what_no_query_reads_again(spool: HandSpool) -> None:

@@ -243,11 +243,18 @@ def test_a_replay_has_the_partitions_that_it_had(spool: HandSpool) -> None:
 
 POINTS = ("quarantine.before_copy", "quarantine.after_copy", "quarantine.before_delete", "quarantine.after_delete")
 PUTS = ("ledger.before_put", "ledger.after_put", "store.before_link", "store.after_publish")
+MANIFESTS = tuple(f"manifest.{step}" for step in ("before_write", "after_write", "before_delete", "after_delete"))
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize(
-    ("point", "passes"), [(point, 1) for point in POINTS] + [(point, n) for point in PUTS for n in range(1, 7)]
+    ("point", "passes"),
+    [
+        (point, n)
+        for points, passes in ((POINTS, 1), (PUTS, 6), (MANIFESTS, 2))
+        for point in points
+        for n in range(1, passes + 1)
+    ],
 )
 @pytest.mark.parametrize("kind", ["truncated", "a flipped row", "waiting"])
 def test_a_crash_at_any_step_of_a_quarantine_loses_no_other_row_and_counts_once(

@@ -34,6 +34,7 @@ def test_a_loss_of_power_at_every_point_loses_and_doubles_nothing(tmp_path: Path
     recording = record(tmp_path / "life")
     kinds = {(call.kind, call.path.split("/")[1] if "/" in call.path else "") for call in recording.calls}
     done = {("link", "inbox"), ("link", "ledger"), ("link", "ids"), ("unlink", "inbox"), ("unlink", "ids")}
+    done |= {("link", "manifests"), ("unlink", "manifests")}
     assert done | {("link", "epochs"), ("rmdir", "inbox"), ("unlink", "ledger")} <= kinds
     for left in losses(recording, [Way.LOST]):
         check(tmp_path / "life", left)

@@ -220,7 +220,7 @@ def test_a_pinned_start_that_was_freed_meanwhile_stops_the_query_or_is_moved_up(
         end = stream.latest_offset(SENTINEL, 15)
         assert end[START_KEY]["position"] == 0
     ledger = taken.open()
-    ledger.append({"free": [ledger.state.segments[0].name]})
+    ledger.append({"free": [1, ledger.state.segments[0].end]})
     with open_stream(taken.root) as stream, pytest.raises(DataLossError, match="SPOOL_ROWS_FREED"):
         stream.partitions(SENTINEL, end)
     with open_stream(taken.root, fail_on_data_loss=False) as stream:

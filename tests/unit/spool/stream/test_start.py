@@ -11,7 +11,7 @@ import pytest
 from connectors.core.errors import SpoolDamagedError
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.state import SegmentLog
+from connectors.spool.ledger.segment_log import SegmentLog
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
@@ -81,7 +81,7 @@ def test_a_start_asks_the_store_as_much_whatever_the_number_of_admitted_segments
     assert many["map inbox"] == 1, "the one segment whose ids are in no run"
     log = ledger.state.segments
     assert isinstance(log, SegmentLog)
-    assert sum(entry is not None for entry in log._entries) < ENTRIES_LOOKED_AT
+    assert sum(len(manifest._decoded) for manifest in log._manifests) < ENTRIES_LOOKED_AT
     assert len(spool.all_ids()) == 2 * MANY + 1
     spool.write(["0-a", f"{MANY - 1}-b", "new", "newer"], fetcher="f2")
     ledger.admit()
