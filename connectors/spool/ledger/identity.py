@@ -9,7 +9,7 @@ from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import missing_spool
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
-from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, lock_holder
+from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, is_lock
 from connectors.spool.segments.shapes import HEX
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import (
@@ -149,11 +149,11 @@ def refuse_foreign_folder(store: Store) -> None:
 
 
 def _is_own(store: Store, name: str) -> bool:
-    """Return whether a file is absent, empty, or a lock file; also if it cannot be read."""
+    """Return whether a file is absent, empty, or a lock file, maybe half-written; also if it cannot be read."""
     try:
         data = bytes(store.pieces(name)[:MOST_OF_A_LOCK]).rstrip(b"\0")  # zeros: what a loss of power can leave
     except SpoolDamagedError:
         return False
     except OSError:
         return True
-    return not data or (name == LOCK_NAME and lock_holder(data) is not None)
+    return not data or (name == LOCK_NAME and is_lock(data))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -34,6 +35,7 @@ __all__ = [
     "SpoolLease",
     "SpoolLock",
     "WriterLock",
+    "is_lock",
     "lock_holder",
     "process_gone",
     "spark_pid",
@@ -287,6 +289,12 @@ def lock_holder(data: bytes) -> Holder | None:
     if misfit(value, _PROCESSES):
         return None
     return replace(Holder.this_process(), host="", **{key: value[key] for key in _PROCESSES})
+
+
+def is_lock(data: bytes) -> bool:
+    """Return whether this is what a lock file holds, or the part of it that a loss of power leaves."""
+    begun = re.sub(rb"\d+", b"0", data)
+    return json.dumps(dict.fromkeys(_PROCESSES, 0)).encode().startswith(begun)
 
 
 def _parse(data: bytes | None) -> _Lease:

@@ -52,7 +52,9 @@ def test_other_files_in_the_folder_are_no_hindrance_and_stay(tmp_path: Path) -> 
     assert (tmp_path / "readme.txt").read_bytes() == b"the user's own"
 
 
-@pytest.mark.parametrize("lock", [b"", b"\0" * 60, LOCK_OF_THE_DEAD])
+@pytest.mark.parametrize(
+    "lock", [b"", b"\0" * 60, LOCK_OF_THE_DEAD, *(LOCK_OF_THE_DEAD[:size] for size in (1, 5, 9, 20, 35, 47))]
+)
 def test_what_a_first_start_left_that_was_broken_off_is_no_hindrance_and_goes(lock: bytes, tmp_path: Path) -> None:
     put(tmp_path, "lock", lock)
     for ending in ("1", "reserve", "spool.json"):
