@@ -248,8 +248,9 @@ def _partitions(topics: Mapping[str, Any]) -> Iterable[TopicPartition]:
 class RetryingLookup:
     """Calls a `KafkaLookup` up to ``fetchOffset.numRetries`` times, each with new connections; thread-safe."""
 
-    def __init__(self, options: KafkaReadOptions) -> None:
+    def __init__(self, options: KafkaReadOptions, first_seconds: float = _FIRST_SECONDS) -> None:
         self._options = options
+        self._first_seconds = first_seconds
         self._lookup: KafkaLookup | None = None
         self._lock = threading.RLock()
         self._parent = ParentWatch()
@@ -280,7 +281,7 @@ class RetryingLookup:
             seconds = _CALL_SECONDS
             if not self._has_worked:
                 now = time.monotonic()
-                self._give_up_at = self._give_up_at or now + _FIRST_SECONDS
+                self._give_up_at = self._give_up_at or now + self._first_seconds
                 seconds = max(1.0, self._give_up_at - now)
             self._lookup = KafkaLookup(self._options.client, self._options.group_to_start_from, seconds)
         return self._lookup

@@ -229,7 +229,8 @@ class PooledConsumer:
 class ConsumerPool:
     """Idle consumers of the last few queries; a thread pauses them, and closes them later."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_seconds: float = _PAUSE_SECONDS, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._pause_seconds, self._idle_seconds = pause_seconds, idle_seconds
         self._lock = threading.Lock()
         self._idle: list[PooledConsumer] = []
         """The one released last stands last."""
@@ -263,13 +264,13 @@ class ConsumerPool:
     def _watch(self) -> None:
         last = False
         while not last:
-            time.sleep(min(_PAUSE_SECONDS, _IDLE_SECONDS) / 4)
+            time.sleep(min(self._pause_seconds, self._idle_seconds) / 4)
             now = time.monotonic()
             with self._lock:
                 for consumer in self._idle:
-                    if consumer.idle_since < now - _PAUSE_SECONDS:
+                    if consumer.idle_since < now - self._pause_seconds:
                         consumer.pause()
-                expired = [consumer for consumer in self._idle if consumer.idle_since < now - _IDLE_SECONDS]
+                expired = [consumer for consumer in self._idle if consumer.idle_since < now - self._idle_seconds]
                 self._idle = [consumer for consumer in self._idle if consumer not in expired]
                 if last := not self._idle:
                     self._thread = None

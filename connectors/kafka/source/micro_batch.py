@@ -67,13 +67,19 @@ def rate_limited(limit: int, start: Mapping[TopicPartition, int], end: Mapping[T
 
 
 class KafkaStream:
-    """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay``."""
+    """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay`` and between calls."""
 
-    def __init__(self, options: KafkaReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: KafkaReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        lookup: RetryingLookup | None = None,
+        times: RecordTimes | None = None,
+    ) -> None:
         self._options = options
         self._clock = clock
-        self._lookup = RetryingLookup(options)
-        self._watch = LatestWatch(lambda new: self._lookup.ask(lambda lookup: self._ask_latest(lookup, new)))
+        self._lookup = lookup or RetryingLookup(options)
+        self._watch = LatestWatch(lambda new: self._lookup.ask(lambda lookup: self._ask_latest(lookup, new)), clock)
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None
         self._first_offsets: Offsets = {}
@@ -83,8 +89,8 @@ class KafkaStream:
         self._targets: Offsets | None = None
         self._newest: Offsets = {}
         self._planned: Offsets = {}
-        times = TimeReader(options.client)
-        self._times = RecordTimes(times, times.close)
+        reader = TimeReader(options.client)
+        self._times = times or RecordTimes(reader, reader.close)
         group = options.commit_offsets_to_group
         self._committer = None if group is None else GroupCommitter(options.client, group)
 
@@ -307,11 +313,20 @@ def _changed(code: str, what: str) -> OffsetError:
 class LatestWatch:
     """Asks Kafka for the latest offsets in a thread: Spark wants them every 10 ms while no records arrive.
 
-    ``ask`` returns the latest offsets; with True it also looks for new partitions.
+    ``ask`` returns the latest offsets; with True it also looks for new partitions. An idle query waits for ``patience``
+    seconds, another one for ``long_patience``.
     """
 
-    def __init__(self, ask: Callable[[bool], Offsets]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[bool], Offsets],
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE_SECONDS,
+        long_patience: float = _LONG_PATIENCE_SECONDS,
+    ) -> None:
         self._ask = ask
+        self._clock = clock
+        self._patience, self._long_patience = patience, long_patience
         self._changed = threading.Condition()
         self._asked = 0
         self._answered = 0
@@ -338,12 +353,12 @@ class LatestWatch:
             self._asked += 1
             wanted = self._asked
             self._changed.notify_all()
-            idle = time.monotonic() - self._called_at < _IDLE_SECONDS
+            idle = self._clock() - self._called_at < _IDLE_SECONDS
             self._changed.wait_for(
                 lambda: self._answered >= wanted or (idle and self._error is not None),
-                _PATIENCE_SECONDS if idle else _LONG_PATIENCE_SECONDS,
+                self._patience if idle else self._long_patience,
             )
-            self._called_at = time.monotonic()
+            self._called_at = self._clock()
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error

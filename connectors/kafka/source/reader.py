@@ -22,6 +22,7 @@ from connectors.kafka.source.consumer_pool import (
     BATCH_BYTES,
     CONSUMERS,
     MOST_RECORDS,
+    ConsumerPool,
     PooledConsumer,
     ReadSettings,
     RecordSource,
@@ -51,11 +52,13 @@ _IGNORED: Final = frozenset({"_STATE", "GROUP_AUTHORIZATION_FAILED"})
 _OF_COORDINATOR: Final = "FindCoordinator response error"
 
 
-def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_range(
+    part: OffsetRange, settings: ReadSettings, consumers: ConsumerPool = CONSUMERS
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range in order; `EARLIEST` and `LATEST` at its ends are looked up now."""
     if 0 <= part.end <= part.start:
         return
-    consumer = CONSUMERS.acquire(part, settings)
+    consumer = consumers.acquire(part, settings)
     reader = PartitionReader(consumer, part)
     try:
         yield from reader.batches()
@@ -63,13 +66,14 @@ def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordB
         reader.free()
         consumer.close()
         raise
-    CONSUMERS.release(consumer)
+    consumers.release(consumer)
 
 
 class PartitionReader:
     """Reads one range: moves a position to its end and gathers the records on the way into batches."""
 
-    def __init__(self, consumer: PooledConsumer, part: OffsetRange) -> None:
+    def __init__(self, consumer: PooledConsumer, part: OffsetRange, refused_seconds: float = _REFUSED_SECONDS) -> None:
+        self._refused_seconds = refused_seconds
         self._consumer = consumer
         self._part = part
         self._partition = part.topic_partition
@@ -179,7 +183,7 @@ class PartitionReader:
 
     def _check_progress(self, seconds: float) -> None:
         refusal = self._consumer.source.last_word.refusal
-        if refusal is not None and seconds > _REFUSED_SECONDS:
+        if refusal is not None and seconds > self._refused_seconds:
             raise refusal
         if seconds > self._consumer.settings.poll_timeout:
             self._position = self._gaps.give_up(self._position, self._end)

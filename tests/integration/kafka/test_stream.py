@@ -6,17 +6,17 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.record_times import RecordTimes
 from connectors.kafka.lag import source_lag
 from connectors.kafka.offsets import Offsets, TopicPartition
-from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.source import micro_batch as watch
+from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
@@ -29,8 +29,8 @@ STARTS = ("latest", "earliest", "specific", "timestamps", "timestamp")
 def drain(query: StreamingQuery) -> list[Batch]:
     """Run batches until there is nothing new of what was there before this call."""
     # The first trigger after this pause waits for its own answer about the newest offsets, however long that takes; an
-    # idle query's would go on with the last one.
-    time.sleep(watch._IDLE_SECONDS + 0.01)
+    # idle query's would go on with the last one. No event shows the pause: it is time between two triggers.
+    time.sleep(0.26)
     return query.process_available(PATIENCE)
 
 
@@ -578,14 +578,13 @@ def test_29_unread_records_whose_times_do_not_come_hold_up_no_batch(kafka: Kafka
     topic = kafka.topic(1)
     kafka.send(topic, range(6))
     raw = kafka.options(topic, maxOffsetsPerTrigger="2", startingOffsets="earliest")
-    stream = KafkaStream(parse_read_options(raw, {}, streaming=True))
     let_go = threading.Event()
 
     def hang(_: Offsets) -> Offsets:
         let_go.wait(PATIENCE)
         return {}
 
-    stream._times = RecordTimes(hang)
+    stream = KafkaStream(parse_read_options(raw, {}, streaming=True), times=RecordTimes(hang))
     end = stream.latest_offset({"initial": True, "v": 1}, everything=False)
     assert end[topic] == {"0": 2}
     for _ in range(3):
@@ -597,8 +596,7 @@ def test_29_unread_records_whose_times_do_not_come_hold_up_no_batch(kafka: Kafka
 @pytest.mark.parametrize("available_now", [False, True])
 def test_29_without_a_limit_there_is_no_lag_however_busy_the_topic_is(kafka: KafkaRig, available_now: bool) -> None:
     topic = kafka.topic(1)
-    stream = KafkaStream(parse_read_options(kafka.options(topic, startingOffsets="earliest"), {}, streaming=True))
-    stream._lookup = BusyLookup(stream._lookup, kafka, topic)  # type: ignore[assignment]
+    stream = busy_stream(kafka, topic, startingOffsets="earliest")
     if available_now:
         stream.prepare_for_available_now()
     start: dict[str, Any] = {"initial": True, "v": 1}
@@ -741,18 +739,21 @@ def test_offsets_are_committed_to_a_group_and_can_be_started_from(kafka: KafkaRi
     other.stop()
 
 
-class BusyLookup:
+class BusyLookup(RetryingLookup):
     """A lookup whose topic gets a record whenever it is asked."""
 
-    def __init__(self, lookup: Any, kafka: KafkaRig, topic: str) -> None:
-        self._lookup, self._kafka, self._topic = lookup, kafka, topic
+    def __init__(self, options: KafkaReadOptions, kafka: KafkaRig, topic: str) -> None:
+        super().__init__(options)
+        self._kafka, self._topic = kafka, topic
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, call: Callable[[KafkaLookup], Any]) -> Any:
         self._kafka.send(self._topic, ["more"])
-        return self._lookup.ask(question)
+        return super().ask(call)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lookup, name)
+
+def busy_stream(kafka: KafkaRig, topic: str, **more: str) -> KafkaStream:
+    options = parse_read_options(kafka.options(topic, **more), {}, streaming=True)
+    return KafkaStream(options, lookup=BusyLookup(options, kafka, topic))
 
 
 @pytest.mark.parametrize("available_now", [False, True])
@@ -760,8 +761,7 @@ def test_a_start_at_the_latest_of_a_busy_topic_does_not_lie_behind_its_end(
     kafka: KafkaRig, available_now: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = kafka.topic(1)
-    stream = KafkaStream(parse_read_options(kafka.options(topic, startingOffsets="latest"), {}, streaming=True))
-    stream._lookup = BusyLookup(stream._lookup, kafka, topic)  # type: ignore[assignment]
+    stream = busy_stream(kafka, topic, startingOffsets="latest")
     if available_now:
         stream.prepare_for_available_now()
     sentinel = {"initial": True, "v": 1}

@@ -255,8 +255,8 @@ class OldTopic:
 def test_05_a_starting_time_of_a_stream_that_no_record_has_reached_is_an_error_or_the_end(
     start: dict[str, str], strategy: str | None
 ) -> None:
-    stream = KafkaStream(parse(subscribe="a", startingOffsetsByTimestampStrategy=strategy, **start))
-    stream._lookup = OldTopic()  # type: ignore[assignment]
+    options = parse(subscribe="a", startingOffsetsByTimestampStrategy=strategy, **start)
+    stream = KafkaStream(options, lookup=OldTopic())  # type: ignore[arg-type]
     if strategy == "Latest":
         end = stream.latest_offset(SENTINEL, everything=True)
         assert resolved_start(end) == read_offset(end) == {TopicPartition("a", 0): 23}

@@ -6,6 +6,7 @@ with a trigger interval, quick for an idle one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +18,9 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.kafka.client.admin import RetryingLookup
 from connectors.kafka.offsets import Offsets, TopicPartition, end_offset, read_offset
 from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.source import micro_batch as watch
 from connectors.kafka.source.micro_batch import KafkaStream, LatestWatch
 from connectors.kafka.source.planning import OffsetRange
+from tests.support.fetch_waiting import wait_for
 
 PATIENCE = 30.0
 WHERE = TopicPartition("t", 0)
@@ -60,9 +61,8 @@ def stream_of(
 ) -> tuple[KafkaStream, Script]:
     """A stream, and the script of its answers; None is a topic that is gone."""
     raw = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "t.*", **options}
-    stream = KafkaStream(parse_read_options(raw, {}, streaming=True), clock)
     script = Script([{} if each is None else {WHERE: each} for each in latest])
-    stream._lookup = cast("RetryingLookup", script)
+    stream = KafkaStream(parse_read_options(raw, {}, streaming=True), clock, cast("RetryingLookup", script))
     if available_now:
         stream.prepare_for_available_now()
     return stream, script
@@ -129,35 +129,49 @@ def test_08_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
 
     def next_end(time: float, start: int, latest: int) -> int:
         nonlocal now
-        now, script.left = time, [{WHERE: latest}]
-        stream._called = False  # a fresh answer, however busy this machine is
+        now, script.left = time, [{WHERE: latest}]  # so long after the last call that it waits for its own answer
         end = stream.latest_offset(end_offset({WHERE: start}), everything=False)
         return read_offset(end)[WHERE]
 
     assert next_end(0, 100, 101) == 101, "the first never waits"
-    assert next_end(4.9, 101, 115) == 101
-    assert next_end(0.1, 101, 116) == 116
-    assert next_end(5, 116, 117) == 116, "the delay counts from the last batch"
-    assert next_end(5.1, 116, 117) == 117
+    assert next_end(4.5, 101, 115) == 101
+    assert next_end(4.9, 101, 116) == 116
+    assert next_end(9.5, 116, 117) == 116, "the delay counts from the last batch"
+    assert next_end(9.9, 116, 117) == 117
     stream.stop()
 
 
 class Broker:
-    """A partition that grows, whose broker takes longer than an idle query waits; it may fail or stall."""
+    """A partition that grows, whose broker may fail or stall; by its clock a query is idle until `next_trigger`."""
 
     def __init__(self) -> None:
         self.end = 0
         self.error: Exception | None = None
-        self.answers = threading.Event()
-        self.answers.set()
+        self.now = 0.0
+        self.asked = 0
+        self.stalls = False
+        self.answers = threading.Semaphore(0)
+        """One for each question that is answered while it stalls."""
 
     def ask(self, _look: bool) -> Offsets:
         end, error = self.end, self.error
-        time.sleep(5 * watch._PATIENCE_SECONDS)
-        assert self.answers.wait(PATIENCE)
+        self.asked += 1
+        assert not self.stalls or self.answers.acquire(timeout=PATIENCE)
         if error is not None:
             raise error
         return {WHERE: end}
+
+    def next_trigger(self) -> None:
+        self.now += 1.0
+
+    @contextlib.contextmanager
+    def watched(self, long_patience: float = PATIENCE) -> Iterator[LatestWatch]:
+        watch = LatestWatch(self.ask, lambda: self.now, long_patience=long_patience)
+        try:
+            yield watch
+        finally:
+            self.answers.release(10)
+            watch.stop()
 
 
 @pytest.fixture
@@ -165,63 +179,45 @@ def broker() -> Broker:
     return Broker()
 
 
-@pytest.fixture
-def latest(broker: Broker) -> Iterator[LatestWatch]:
-    made = LatestWatch(broker.ask)
-    yield made
-    broker.answers.set()
-    made.stop()
+def test_a_query_with_a_trigger_interval_sees_what_came_before_the_trigger(broker: Broker) -> None:
+    with broker.watched() as latest:
+        for end in (1, 2, 3):
+            broker.end = end
+            assert latest.remembered() == {WHERE: end}
+            broker.next_trigger()
 
 
-def next_trigger() -> None:
-    time.sleep(watch._IDLE_SECONDS + 0.05)
-
-
-def test_a_query_with_a_trigger_interval_sees_what_came_before_the_trigger(broker: Broker, latest: LatestWatch) -> None:
-    for end in (1, 2, 3):
-        broker.end = end
-        assert latest.remembered() == {WHERE: end}
-        next_trigger()
-
-
-def test_an_idle_query_does_not_wait_for_the_broker(broker: Broker, latest: LatestWatch) -> None:
-    assert latest.remembered() == {WHERE: 0}
-    broker.end = 1
-    broker.answers.clear()
-    assert {latest.remembered()[WHERE] for _ in range(10)} == {0}
-
-
-def test_an_error_of_the_last_interval_does_not_stop_a_trigger_that_gets_its_answer(
-    broker: Broker, latest: LatestWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert latest.remembered() == {WHERE: 0}
-    _fail_after_the_call(broker, latest, monkeypatch)
-    broker.error, broker.end = None, 7
-    assert latest.remembered() == {WHERE: 7}
-
-
-def test_an_error_that_came_late_is_raised_by_a_trigger_that_gets_no_answer_either(
-    broker: Broker, latest: LatestWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert latest.remembered() == {WHERE: 0}
-    _fail_after_the_call(broker, latest, monkeypatch)
-    broker.answers.clear()
-    monkeypatch.setattr(watch, "_LONG_PATIENCE_SECONDS", 0.05)
-    with pytest.raises(ServiceUnavailableError):
-        latest.remembered()
-
-
-def _fail_after_the_call(broker: Broker, latest: LatestWatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger whose question is answered later than it waits, and by an error."""
-    next_trigger()
-    broker.error = ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not answer")
-    broker.answers.clear()
-    with monkeypatch.context() as within:
-        within.setattr(watch, "_LONG_PATIENCE_SECONDS", 0.05)
+def test_an_idle_query_does_not_wait_for_the_broker(broker: Broker) -> None:
+    with broker.watched() as latest:
         assert latest.remembered() == {WHERE: 0}
-    broker.answers.set()
-    end = time.monotonic() + PATIENCE
-    while latest._error is None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    next_trigger()
+        broker.end = 1
+        broker.stalls = True
+        assert {latest.remembered()[WHERE] for _ in range(10)} == {0}
+
+
+def fail_after_the_call(broker: Broker, latest: LatestWatch) -> None:
+    """Have a question answered by an error after its call has ended; the question of the next call is pending."""
+    broker.stalls, broker.error = True, ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not answer")
+    assert latest.remembered() == {WHERE: 0}
+    wait_for(lambda: broker.asked == 2)
+    broker.error, broker.end = None, 7
+    assert latest.remembered() == {WHERE: 0}
+    broker.answers.release()
+    wait_for(lambda: broker.asked == 3)  # so the error has come
+    broker.next_trigger()
+
+
+def test_an_error_of_the_last_interval_does_not_stop_a_trigger_that_gets_its_answer(broker: Broker) -> None:
+    with broker.watched() as latest:
+        assert latest.remembered() == {WHERE: 0}
+        fail_after_the_call(broker, latest)
+        broker.answers.release(2)
+        assert latest.remembered() == {WHERE: 7}
+
+
+def test_an_error_that_came_late_is_raised_by_a_trigger_that_gets_no_answer_either(broker: Broker) -> None:
+    with broker.watched(long_patience=0.05) as latest:
+        assert latest.fresh() == {WHERE: 0}
+        fail_after_the_call(broker, latest)
+        with pytest.raises(ServiceUnavailableError):
+            latest.remembered()

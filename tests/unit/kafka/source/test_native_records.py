@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -25,12 +27,12 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
-from connectors.kafka.source import consumer_pool
-from connectors.kafka.source.consumer_pool import CONSUMERS, open_source
+from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_source
 from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.testing.kafka.mock import MockKafka
+from tests.support.fetch_waiting import wait_for
 from tests.support.kafka_paths import path_taken
 
 VALUES = st.lists(
@@ -111,7 +113,9 @@ def mock() -> Iterator[MockKafka]:
         CONSUMERS.close()
 
 
-def rows(mock: MockKafka, part: OffsetRange, *, group: str = "check") -> list[dict[str, Any]]:
+def rows(
+    mock: MockKafka, part: OffsetRange, *, group: str = "check", consumers: ConsumerPool = CONSUMERS
+) -> list[dict[str, Any]]:
     how = ReadSettings(
         client=ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted"))),
         group=group,
@@ -119,7 +123,7 @@ def rows(mock: MockKafka, part: OffsetRange, *, group: str = "check") -> list[di
         fail_on_data_loss=True,
         poll_timeout=10.0,
     )
-    return [row for batch in read_range(part, how) for row in batch.to_pylist()]
+    return [row for batch in read_range(part, how, consumers) for row in batch.to_pylist()]
 
 
 def test_both_ways_give_the_same_rows(mock: MockKafka) -> None:
@@ -168,118 +172,119 @@ def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka) ->
         assert found == [b"%d" % number for number in range(start, end)]
 
 
-def join_watch() -> None:
-    """Wait for the end of the thread that watches idle consumers, if it has not ended already."""
-    if (thread := CONSUMERS._thread) is not None:
-        thread.join(60)
+def clients() -> set[str]:
+    """Return each client of librdkafka in this process, by the thread that it has from its start to its end."""
+    return {each.parent.name for each in Path("/proc/self/task").glob("*/comm") if name_of(each) == "rdk:main"}
 
 
-def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    CONSUMERS.close()
-    monkeypatch.setattr(consumer_pool, "_IDLE_SECONDS", 0.2)
+def name_of(thread: Path) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        return thread.read_text().strip()
+    return ""
+
+
+def wait_until_quiet(mock: MockKafka) -> None:
+    """Wait until no client fetches any more."""
+
+    def no_fetch() -> bool:
+        mock.count_requests()
+        time.sleep(0.3)  # no event shows that nothing is sent; a consumer that fetches sends 60 requests meanwhile
+        return mock.requests("Fetch") == 0
+
+    wait_for(no_fetch)
+
+
+def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka) -> None:
+    consumers = ConsumerPool(idle_seconds=0.2)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
-    join_watch()
-    released: list[consumer_pool.PooledConsumer] = []
-    release = CONSUMERS.release
-    monkeypatch.setattr(CONSUMERS, "release", lambda consumer: released.append(consumer) or release(consumer))
-    assert len(rows(mock, OffsetRange("t", 0, 0, 1))) == 1
-    assert len(released) == 1
-    join_watch()
-    assert not CONSUMERS._idle
-    assert len(rows(mock, OffsetRange("t", 0, 0, 1))) == 1
+    for _ in range(2):
+        before = clients()
+        assert len(rows(mock, OffsetRange("t", 0, 0, 1), consumers=consumers)) == 1
+        wait_for(lambda before=before: clients() <= before)
 
 
 @pytest.mark.usefixtures("native")
-def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    CONSUMERS.close()
-    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(consumer_pool, "_IDLE_SECONDS", 600.0)
-    join_watch()
+def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(mock: MockKafka) -> None:
+    consumers = ConsumerPool(pause_seconds=0.2, idle_seconds=600.0)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(100):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
     mock.count_requests()
-    assert len(rows(mock, OffsetRange("t", 0, 0, 10))) == 10
-    (reader,) = CONSUMERS._idle
+    before = clients()
+    assert len(rows(mock, OffsetRange("t", 0, 0, 10), consumers=consumers)) == 10
     assert mock.requests("Fetch") > 0
-    end = time.monotonic() + 60
-    while reader.partition is not None:
-        assert time.monotonic() < end, "it does not pause"
-        time.sleep(0.02)
-    counts = [-1]
-    while counts[-1] != 0:  # what was under way when it began to pause comes to its end
-        assert time.monotonic() < end, f"it goes on asking: {counts}"
-        mock.count_requests()
-        time.sleep(0.3)
-        counts.append(mock.requests("Fetch"))
+    wait_until_quiet(mock)
     # The same consumer goes on, where it stood and elsewhere.
-    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20))] == [*range(10, 20)]
-    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7))] == [5, 6]
-    assert [reader] == CONSUMERS._idle
+    kept = clients() - before
+    for start, end in ((10, 20), (5, 7)):
+        found = rows(mock, OffsetRange("t", 0, start, end), consumers=consumers)
+        assert [row["offset"] for row in found] == [*range(start, end)]
+    assert clients() - before == kept
+    consumers.close()
 
 
 @pytest.mark.usefixtures("native")
-def test_a_range_up_to_the_end_asks_for_its_ends_once_and_its_consumer_stops_fetching(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_up_to_the_end_asks_for_its_ends_once_and_its_consumer_stops_fetching(mock: MockKafka) -> None:
     mock.create_topic("many", 4)
-    CONSUMERS.close()
-    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 600.0)
+    consumers = ConsumerPool(pause_seconds=600.0, idle_seconds=600.0)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(4):
         producer.produce("many", b"v", partition=number)
     producer.flush(10)
     mock.count_requests()
     for number in range(4):
-        assert len(rows(mock, OffsetRange("many", number, EARLIEST, LATEST))) == 1
+        assert len(rows(mock, OffsetRange("many", number, EARLIEST, LATEST), consumers=consumers)) == 1
     assert mock.requests("ListOffsets") == 2 * 4
-    (reader,) = CONSUMERS._idle
-    assert reader.partition is None
+    wait_until_quiet(mock)
+    consumers.close()
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafka) -> None:
-    CONSUMERS.close()
+    consumers = ConsumerPool(idle_seconds=600.0)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(100):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
-    kept: list[list[Any]] = []
+    before = clients()
+    kept: set[str] = set()
     for start in range(0, 100, 10):
         for group in ("query-a", "query-b", "query-c"):
-            assert len(rows(mock, OffsetRange("t", 0, start, start + 10), group=group)) == 10
-        kept.append([*CONSUMERS._idle])
-    assert len(kept[0]) == 3
-    assert all(readers == kept[0] for readers in kept)
+            found = rows(mock, OffsetRange("t", 0, start, start + 10), group=group, consumers=consumers)
+            assert len(found) == 10
+        kept = kept or clients() - before
+        assert clients() - before == kept
+    assert len(kept) == 3
     for number in range(6):
-        rows(mock, OffsetRange("t", 0, 0, 10), group=f"other-{number}")
-    assert len({reader.settings for reader in CONSUMERS._idle}) == len(CONSUMERS._idle) == 4
-
-
-def kept_sinks() -> dict[Any, Any]:
-    return {key: client for key, (client, _) in produce._sinks._idle.items()}
+        rows(mock, OffsetRange("t", 0, 0, 10), group=f"other-{number}", consumers=consumers)
+    wait_for(lambda: len(clients() - before) == 4)
+    last = clients() - before
+    for number in range(2, 6):
+        rows(mock, OffsetRange("t", 0, 0, 10), group=f"other-{number}", consumers=consumers)
+    assert clients() - before == last, "those of the last four queries stay"
+    consumers.close()
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafka) -> None:
-    close_sinks()
     columns = Columns(topic="t", key=False, partition=False, headers=False, timestamp=False)
     batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
     plain = ("bootstrap.servers", mock.endpoint)
     queries = [ClientSettings((plain, ("client.id", name))) for name in ("query-a", "query-b")]
     for native in (True, False):
         with path_taken(native=native):
+            close_sinks()
+            before = clients()
             for settings_of_one in queries:
                 produce_batches([batch], columns, settings_of_one)
-            both = kept_sinks()
+            kept = clients() - before
+            assert len(kept) == 2
             for settings_of_one in queries * 3:
                 produce_batches([batch], columns, settings_of_one)
-                assert kept_sinks() == both
+                assert clients() - before == kept
     close_sinks()
-    assert [row["value"] for row in rows(mock, OffsetRange("t", 0, -2, -1))] != []
+    assert len(rows(mock, OffsetRange("t", 0, -2, -1))) == 2 * 2 * 4
 
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))

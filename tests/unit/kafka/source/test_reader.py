@@ -15,13 +15,14 @@ from connectors.core.errors import AccessDeniedError, CredentialsError, DataLoss
 from connectors.kafka.client.errors import LastWord
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.source import consumer_pool, reader
-from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source import consumer_pool
+from connectors.kafka.source.consumer_pool import ConsumerPool, PooledConsumer
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import PartitionReader, ReadSettings, read_range
 from connectors.kafka.source.records import Event, Fetched
 
 SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10)
+CONSUMERS = ConsumerPool(pause_seconds=600.0)  # else it pauses on a machine that stalls for 2 s
 
 
 class Held(Fetched):
@@ -140,7 +141,6 @@ class ScriptedSource:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ScriptedSource]]:
     """Makes the source that the next read has."""
-    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 600.0)  # else it pauses on a machine that stalls for 2 s
 
     def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
         source = ScriptedSource(fetches, **more)
@@ -154,7 +154,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Scripted
 def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int]:
     return [
         offset
-        for batch in read_range(OffsetRange("t", 0, start, end), settings)
+        for batch in read_range(OffsetRange("t", 0, start, end), settings, CONSUMERS)
         for offset in batch.column("offset").to_pylist()
     ]
 
@@ -273,13 +273,13 @@ def test_rows_that_come_after_a_log_in_was_refused_are_read(scripted: Callable[.
 
 
 def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
-    scripted: Callable[..., ScriptedSource], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., ScriptedSource],
 ) -> None:
-    monkeypatch.setattr(reader, "_REFUSED_SECONDS", 0.1)
     source = scripted(seconds=0.01)
     source.last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+    read = PartitionReader(PooledConsumer(SETTINGS), OffsetRange("t", 0, 0, 10), refused_seconds=0.1)
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
-        offsets(0, 10)
+        next(read.batches())
 
 
 def test_a_client_that_is_given_up_tells_what_it_said_last(scripted: Callable[..., ScriptedSource]) -> None:
