@@ -44,13 +44,13 @@ class HandSpool:
     owner: str = "ab"
     sources: tuple[str, ...] = SOURCES
     _numbers: dict[str, int] = field(default_factory=dict)
-    _stores: dict[str, Store] = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
         """The store of the present owner; one a life, as in a process."""
         process = self.owner.encode().hex().zfill(16)  # as long as the names of real ones
-        return self._stores.setdefault(self.owner, LocalStore(str(self.root), process))
+        return self.stores.setdefault(self.owner, LocalStore(str(self.root), process))
 
     def identity(self) -> SpoolIdentity:
         self.store.make_root()
@@ -163,7 +163,7 @@ class ObjectSpool(HandSpool):
 
     @property
     def store(self) -> ObjectStore:
-        return self._stores.setdefault(self.owner, ObjectStore(self.root, self.owner, self.access()))  # type: ignore[return-value]
+        return self.stores.setdefault(self.owner, ObjectStore(self.root, self.owner, self.access()))  # type: ignore[return-value]
 
     def access(self) -> StoreAccess:
         return access_to(self.server)

@@ -106,7 +106,7 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
 class NativeSink:
     """A producer with a queue of records; raises an `OptionError` for a setting that librdkafka refuses."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, most_held_bytes: int = _HELD_BYTES) -> None:
         self._library = library()
         self._error: ConnectorError | None = None
         self.late: str | None = None
@@ -127,7 +127,7 @@ class NativeSink:
         self._partitions: dict[str, int] = {}
         self._held: list[pa.Array] = []
         """Columns whose memory the client may read until their records are acknowledged."""
-        self._held_bytes = 0
+        self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._stopped = threading.Event()
         self._purging = threading.Lock()
         """So that no record of a task is purged for what was refused before it."""
@@ -171,7 +171,7 @@ class NativeSink:
         """Put the rows of a batch into the queue; wait while it is full. Raises the first error of any row so far."""
         if not batch.num_rows:
             return  # its columns may have no buffers
-        if self._held_bytes >= _HELD_BYTES:
+        if self._held_bytes >= self._most_held_bytes:
             self.finish()
         # All of it: a column keeps the memory of its whole batch.
         self._held_bytes += batch.get_total_buffer_size()

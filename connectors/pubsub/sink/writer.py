@@ -61,8 +61,11 @@ class _Pending:
 class Publisher:
     """Publishes the requests of one task, whose name is for errors; other tasks may use the client too."""
 
-    def __init__(self, client: PubSubClient, options: PubSubWriteOptions, task: str) -> None:
+    def __init__(
+        self, client: PubSubClient, options: PubSubWriteOptions, task: str, warn_seconds: float = _WARN_SECONDS
+    ) -> None:
         self._client = client
+        self._warn_seconds = warn_seconds
         self._most_requests = options.max_outstanding_requests
         self._most_bytes = options.max_outstanding_bytes
         self._timeout = options.publish_timeout
@@ -116,7 +119,7 @@ class Publisher:
         self._send_ready()
         wake_at = [self._later[0][0]] if self._later else []
         if not self._warned:
-            wake_at.append(self._progress_at + _WARN_SECONDS)
+            wake_at.append(self._progress_at + self._warn_seconds)
         pause = max(min(wake_at) - time.monotonic(), 0.0) if wake_at else None
         with contextlib.suppress(queue.Empty):
             self._end(*self._over.get(timeout=pause))
@@ -165,7 +168,7 @@ class Publisher:
 
     def _warn_once(self) -> None:
         lasts = time.monotonic() - self._progress_at
-        if self._pending and lasts >= _WARN_SECONDS and not self._warned:
+        if self._pending and lasts >= self._warn_seconds and not self._warned:
             self._warned = True
             _log.warning(
                 "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is retried for "

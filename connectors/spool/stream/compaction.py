@@ -6,6 +6,7 @@ The order is always: make durable, record, delete. A crash in between leaves fil
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ Clock = Callable[[], float]
 _MAX_COMMITS_NOTED: Final = 1000
 """In the time for which rows are kept; a batch is kept that much longer."""
 _MICROSECONDS: Final = 1_000_000
-_PATIENCE = 600.0
+_PATIENCE: Final = 600.0
 """So long a folder without segments is left to a fetcher that says it holds it and cannot be checked from here: it may
 only have had nothing to do, and closing its folder would hand back what it receives next."""
 _CLEARING_SECONDS: Final = 60.0
@@ -125,8 +126,8 @@ class Compaction:
         # When the last id of each run that was written since the start was admitted.
         self._admitted_at: dict[str, float] = {}
         self._names = itertools.count()
-        self._next_check = 0.0
-        self._next_clearing = time.monotonic() + _CLEARING_SECONDS
+        self._next_check = -math.inf
+        self._next_clearing = clock() + _CLEARING_SECONDS
         self._last_freed: dict[str, int] | None = None
         self._idle_since: dict[str, float] = {}
         with ledger.lock:
@@ -151,9 +152,9 @@ class Compaction:
                 self._write_recent()
                 self._free(due if enough else [])
             self._forget_fetchers()
-            if time.monotonic() >= self._next_clearing:
+            if self._clock() >= self._next_clearing:
                 # What killed fetchers had half written; a start does it too, but a query may run for months.
-                self._next_clearing = time.monotonic() + _CLEARING_SECONDS
+                self._next_clearing = self._clock() + _CLEARING_SECONDS
                 clear_temporary(self._ledger.store)
             self._check_size()
 
@@ -244,7 +245,7 @@ class Compaction:
     def _forget_fetchers(self) -> None:
         """Remove the folders of fetchers that have ended, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next_check:
             return
         self._next_check = now + ledger.store.look_seconds

@@ -14,6 +14,7 @@ from connectors.core.formats import CONNECTORS
 from connectors.doctor import check_source
 from connectors.kafka import doctor as diagnosis
 from connectors.testing.kafka.broker import USER
+from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig
 
@@ -119,29 +120,36 @@ def test_a_certificate_in_the_options_themselves_is_tried(kafka: KafkaRig) -> No
     assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
 
 
-def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+def in_pkcs12(folder: Path, store: Path) -> dict[str, str]:
+    """The options of the client's certificate of this folder, in a store that only librdkafka opens."""
     pkcs12 = pytest.importorskip("cryptography.hazmat.primitives.serialization.pkcs12")
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")
-    folder, store = kafka.broker.certificates, tmp_path / "client.p12"
     key = serialization.load_pem_private_key((folder / "client.key").read_bytes(), None)
     own = x509.load_pem_x509_certificate((folder / "client.pem").read_bytes())
     encryption = serialization.BestAvailableEncryption(b"store-canary-5")
     store.write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, own, None, encryption))
-    findings = look(
-        by_tls(kafka, kafka__ssl__keystore__type="PKCS12", kafka__ssl__keystore__location=str(store))
-        | {"kafka.ssl.keystore.password": "store-canary-5"}
-    )
+    return {
+        "kafka.ssl.keystore.type": "PKCS12",
+        "kafka.ssl.keystore.location": str(store),
+        "kafka.ssl.keystore.password": "store-canary-5",
+    }
+
+
+def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+    findings = look(by_tls(kafka) | in_pkcs12(kafka.broker.certificates, tmp_path / "client.p12"))
     assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
     assert "PKCS12 is not checked here" in findings["tls"].found
     assert "store-canary-5" not in str(findings)
 
 
 def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_told(
-    kafka: KafkaRig, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaRig, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(diagnosis, "_tls", lambda *_: "not tried")
-    findings = look(by_tls(kafka))
+    pytest.importorskip("cryptography")
+    of_another_authority = make_certificates(tmp_path / "another")
+    findings = look(by_tls(kafka) | in_pkcs12(of_another_authority, tmp_path / "client.p12"))
+    assert findings["tls"].outcome is Outcome.OK
     assert bad(findings) == {"authentication": "KAFKA_LOG_IN"}
     assert "kafka.ssl.keystore" in findings["authentication"].fix
 

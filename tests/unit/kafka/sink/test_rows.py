@@ -168,10 +168,11 @@ def test_a_topic_option_with_a_nul_is_refused_before_a_task_begins() -> None:
 
 def test_a_topic_with_a_nul_never_comes_to_the_client() -> None:
     sink, source = NativeSink(NOWHERE), NativeSource(NOWHERE, {"group.id": "g"})
-    batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
-    columns = Columns("orders", False, False, False, False)
-    object.__setattr__(columns, "topic", "orders\0x")  # as if nothing had looked at it before
+    batch = pa.RecordBatch.from_pydict({"topic": ["orders\0x"], "value": [b"v"]})
+    columns = Columns(None, False, False, False, False)
     with pytest.raises(OptionError, match="KAFKA_NUL"):
+        Columns("orders\0x", False, False, False, False)
+    with pytest.raises(ConnectorError, match="KAFKA_TOPIC_NAME"):
         sink.send(batch, columns)
     with pytest.raises(OptionError, match="KAFKA_NUL"):
         source.assign(TopicPartition("orders\0x", 0), 0)

@@ -16,9 +16,9 @@ from google.pubsub_v1 import types
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
 from connectors.pubsub.options.sink import PubSubWriteOptions
-from connectors.pubsub.sink import writer as publisher
 from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns, publish_requests
 from connectors.pubsub.sink.writer import Publisher
+from tests.support.fetch_waiting import wait_for
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", None, "key", None, TOPIC, None)
@@ -57,6 +57,7 @@ class Service:
     ) -> None:
         self.taken: list[Any] = []
         self.most_under_way = 0
+        self.answered = 0
         self.calls: list[Call] = []
         self._answer = answer
         self._takes_failed = takes_failed
@@ -91,6 +92,7 @@ class Service:
                 self.taken += messages
         if not call.cancelled:
             done(failure)
+        self.answered += 1
 
     def rows(self, key: str = "") -> list[int]:
         return [int(message.data) for message in self.taken if message.ordering_key == key]
@@ -108,8 +110,13 @@ def requests(keys: Iterable[str], rows_a_batch: int = 10) -> list[PublishRequest
     return made
 
 
-def publish(service: Service, made: Iterable[PublishRequest], limits: PubSubWriteOptions = LIMITS) -> Publisher:
-    publisher = Publisher(service, limits, "partition 5")  # type: ignore[arg-type]
+def publish(
+    service: Service,
+    made: Iterable[PublishRequest],
+    limits: PubSubWriteOptions = LIMITS,
+    warn_seconds: float = 10.0,
+) -> Publisher:
+    publisher = Publisher(service, limits, "partition 5", warn_seconds)  # type: ignore[arg-type]
     try:
         for request in made:
             publisher.publish(request)
@@ -203,30 +210,29 @@ def interrupted(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in found if text.startswith("[PUBSUB_PUBLISH_INTERRUPTED] Nothing of partition 5 ")]
 
 
-def test_a_service_that_stays_away_is_said_once_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_stays_away_is_said_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     since_said: list[int] = []
 
     def answer(_: list[Any]) -> ConnectorError:
-        if len(service.calls) > 8:  # more than there may be at once: some were tried again, so their errors are known
-            monkeypatch.setattr(publisher, "_WARN_SECONDS", 0.0)
         if interrupted(caplog):
             since_said.append(1)
         return UNAVAILABLE if len(since_said) < 8 else DENIED
 
     service = Service(answer)
+    publisher = Publisher(service, LIMITS, "partition 5", warn_seconds=0.0)  # type: ignore[arg-type]
+    for request in requests([""] * 30):
+        publisher.publish(request)
+    wait_for(lambda: service.answered >= 3)  # so the error is known before anything is said
     with pytest.raises(AccessDeniedError):
-        publish(service, requests([""] * 30))
+        publisher.finish()
+    publisher.discard()
+    service.pool.shutdown()
     [said] = interrupted(caplog)
     assert str(UNAVAILABLE) in said
 
 
-def test_a_service_that_does_not_answer_is_said_once_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(publisher, "_WARN_SECONDS", 0.1)
-    publish(Service(wait=lambda _: time.sleep(0.5)), requests([""] * 20))
+def test_a_service_that_does_not_answer_is_said_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    publish(Service(wait=lambda _: wait_for(lambda: interrupted(caplog))), requests([""] * 20), warn_seconds=0.1)
     [said] = interrupted(caplog)
     assert "has not answered" in said
 

@@ -18,7 +18,6 @@ from connectors.spool.fetching.target import FetchPlan, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.base import Holder, StoreWriting
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream import compaction
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import HandSpool, ObjectSpool
@@ -196,7 +195,7 @@ def elsewhere() -> bytes:
 
 
 def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_for_a_while(
-    server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+    server: ObjectStoreServer,
 ) -> None:
     spool = ObjectSpool(server=server)
     ledger = spool.open()
@@ -206,12 +205,15 @@ def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_fo
         spool.write([str(number)], "f1")
         ledger.admit()
         ledger.commit(ledger.state.head)
-    keeper = Compaction(ledger, CompactionSettings(free_segments=1))
+    now = [0.0]
+    keeper = Compaction(ledger, CompactionSettings(free_segments=1), lambda: now[0])
+    keeper.step()
+    now[0] = 500.0
     keeper.step()
     assert FETCHER not in {entry.fetcher for entry in ledger.state.segments}
     assert not spool.store.is_closed("inbox/f0/1.arrow")
-    monkeypatch.setattr(compaction, "_PATIENCE", 0.0)
-    Compaction(ledger, CompactionSettings(free_segments=1)).step()
+    now[0] = 700.0
+    keeper.step()
     assert spool.store.is_closed("inbox/f0/1.arrow")
     assert not ObjectSpool(server=server).store.exists("inbox/f0/1.arrow")
 
@@ -232,12 +234,13 @@ def test_what_killed_fetchers_had_half_written_goes_while_the_query_runs(tmp_pat
     spool = HandSpool(tmp_path / "spool")
     ledger = spool.open()
     live, killed = (FetcherFolder(str(spool.root)) for _ in range(2))
-    keeper = Compaction(ledger, CompactionSettings())
+    now = [0.0]
+    keeper = Compaction(ledger, CompactionSettings(), lambda: now[0])
     with half_written(live) as lives, half_written(killed), spool.store.writer("ids/0"):
         killed.release()
         keeper.step()
         assert killed.fetcher in owners(spool), "there is no hurry"
-        keeper._next_clearing = 0.0
+        now[0] = 61.0
         keeper.step()
         assert owners(spool) == {live.fetcher, spool.store.owner}
         lives.publish()

@@ -139,11 +139,11 @@ def test_an_earlier_fetcher_can_publish_nothing_once_the_next_one_may_start(spoo
 
 def test_fetchers_are_forgotten_when_all_their_segments_are_freed(spool: ObjectSpool) -> None:
     ledger = spool.open()
-    compaction = Compaction(ledger, CompactionSettings(free_segments=1))
+    now = [0.0]
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1), lambda: now[0])
     spool.write(["a"], fetcher="gone")
     commit_batches(spool, compaction, 6)
-    for _ in range(2):
-        compaction._next_check = 0.0
+    for now[0] in (10.0, 20.0):
         compaction.step()
     assert set(ledger.state.fetchers) == {"f0"}
     late = spool.store.writer("inbox/gone/1.arrow")

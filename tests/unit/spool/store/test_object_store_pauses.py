@@ -34,7 +34,7 @@ class PausingStore(LocalStore):
 def test_a_pause_while_ids_are_written_leaves_no_run_that_only_the_record_knows(tmp_path: Path) -> None:
     spool = HandSpool(tmp_path / "spool")
     store = PausingStore(str(spool.root), spool.owner)
-    spool._stores[spool.owner] = store
+    spool.stores[spool.owner] = store
     ledger = spool.open()
     compaction = Compaction(ledger, CompactionSettings(recent_ids=1, merge=2))
     spool.write(["1", "2"])
