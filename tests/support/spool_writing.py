@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -159,11 +160,12 @@ class ObjectSpool(HandSpool):
     """The same on an object store; its root is a URL, which `Path` would spoil."""
 
     server: ObjectStoreServer = field(kw_only=True)
+    retries: Mapping[str, Any] | None = None
     root: str = "s3://spools/of/tests"  # type: ignore[assignment]
 
     @property
     def store(self) -> ObjectStore:
-        return self.stores.setdefault(self.owner, ObjectStore(self.root, self.owner, self.access()))  # type: ignore[return-value]
+        return self.stores.setdefault(self.owner, ObjectStore(self.root, self.owner, self.access(), self.retries))  # type: ignore[return-value]
 
     def access(self) -> StoreAccess:
         return access_to(self.server)

@@ -66,14 +66,15 @@ class ObjectClient:
     """One prefix of one bucket. Names are relative to it.
 
     Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses.
+    ``retries`` replaces entries of obstore's ``retry_config``.
     """
 
-    def __init__(self, url: ObjectUrl, access: StoreAccess) -> None:
+    def __init__(self, url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any] | None = None) -> None:
         self._url = url
         self._access = access
         self._answered = False
         try:
-            self._bucket = _bucket(url, access)
+            self._bucket = _bucket(url, access, _RETRIES | dict(retries or {}))
         except (exceptions.BaseError, ValueError, TypeError) as error:
             what = f"The object store cannot be used as it is configured: {self._said(error)}"
             raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url), _CHECK_OPTIONS) from None
@@ -237,7 +238,7 @@ class ObjectClient:
         return f"{type(error).__name__}: {shown}"
 
 
-def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
+def _bucket(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> Any:
     """Return obstore's store; it takes what is None in `access` from the environment."""
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
@@ -249,7 +250,7 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
         client["allow_http"] = True
     elif endpoint.startswith("http:"):
         raise ValueError("plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true")
-    common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": _RETRIES}
+    common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": retries}
     if url.kind == "s3":
         config = {
             "endpoint": access.endpoint,

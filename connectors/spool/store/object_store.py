@@ -15,11 +15,11 @@ import errno
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ServiceUnavailableError, SpoolError
 from connectors.core.extras import install_command
@@ -41,17 +41,17 @@ _OWN_NAME: Final = re.compile(rf"{_FOLDERS}/{_INBOX}/[^/]+|probe/[^/]+")
 
 
 class ObjectStore(Store):
-    """A store in a bucket; `root` is its URL."""
+    """A store in a bucket; `root` is its URL, and `retries` are those of `ObjectClient`."""
 
     look_seconds = 5.0
 
-    def __init__(self, root: str, owner: str, access: StoreAccess) -> None:
+    def __init__(self, root: str, owner: str, access: StoreAccess, retries: Mapping[str, Any] | None = None) -> None:
         self.root = root.rstrip("/")
         self.owner = owner
         self.unsure = False
         """Whether a put of this process may or may not have been done, or found its name taken."""
         self._url = parse_object_url(root)
-        self._access = access
+        self._access, self._retries = access, retries
         self._closed: set[str] = set()
 
     @cached_property
@@ -63,7 +63,7 @@ class ObjectStore(Store):
             what = f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have"
             action = f"Install the extra objects there: {install_command('objects')}."
             raise SpoolError("SPOOL_OBSTORE_MISSING", what, self.location, action) from None
-        return ObjectClient(self._url, self._access)
+        return ObjectClient(self._url, self._access, self._retries)
 
     @property
     def location(self) -> str:

@@ -20,18 +20,19 @@ import pytest
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import open_stream, read_settings
+from connectors.kinesis.datasource import read_settings
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.fan_out.monitor import FanOut
 from connectors.kinesis.fan_out.reader import read_part
-from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
+from connectors.kinesis.fan_out.spool_index import SpoolIndex
 from connectors.kinesis.offsets import after, read_offset
-from connectors.kinesis.options.source import Deaggregate, parse_read_options
+from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
 from connectors.kinesis.source.scheduler import Job, Scheduler
+from connectors.kinesis.source.shard_monitor import ShardMonitor
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, SegmentWriter
 from connectors.spool.store import open_store
@@ -592,7 +593,7 @@ def test_a_new_checkpoint_reads_nothing_that_an_earlier_query_left_in_the_spool(
         efo.rig.drain(query, values)
 
 
-_streams: dict[str, KinesisStream] = {}
+_monitors: dict[str, ShardMonitor] = {}
 """One for a stream: to make a client takes longer than to plan a batch."""
 
 
@@ -606,14 +607,11 @@ def _rows(efo: Efo, ranges: Sequence[ShardRange], **more: str) -> list[dict[str,
 def _planned(efo: Efo, start: dict[str, Any], end: dict[str, Any], **more: str) -> list[ShardRange]:
     """The ranges of a batch as a new source process plans them, from what is in the spool."""
     options = parse_read_options(efo.rig.options(**efo.options(**more)), {}, streaming=True)
-    stream = _streams.setdefault(efo.rig.stream, open_stream(options))
-    identity = spool_id(options.endpoint_url, options.region)
-    fresh = SpoolIndex(str(efo.spool), identity, deaggregate=options.deaggregate is Deaggregate.AUTO)
-    fan_out = stream._push_source
-    assert isinstance(fan_out, FanOut)
-    fan_out._spool = fresh
-    fan_out._spool_is_open = False
-    return stream.partitions(start, end)
+    if efo.rig.stream not in _monitors:
+        _monitors[efo.rig.stream] = ShardMonitor(options)
+    monitor = _monitors[efo.rig.stream]
+    monitor.push_source = FanOut(options, monitor)
+    return KinesisStream(options, monitor).partitions(start, end)
 
 
 def _all_is_known(efo: Efo, query: StreamingQuery) -> bool:

@@ -28,7 +28,6 @@ from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
-from connectors.testing.clock import ServerClock
 from connectors.testing.pubsub import PubSubServer
 from tests.support.fetch_targets import PATIENT
 from tests.support.fetch_waiting import only, wait_for
@@ -232,13 +231,15 @@ SPEED = 5.0
 
 
 class LivedTime:
-    """A clock for a server and its client in this process: seconds in which the process stands still do not count."""
+    """Moves a server, and the clock of its client in this process: time in which this process stalls does not count."""
 
-    _TICK = 0.002
-    _MOST_A_TICK = 20_000_000
+    _TICK = 0.005
+    _MOST_A_TICK = 0.02
 
-    def __init__(self) -> None:
-        self.nanoseconds = 0
+    def __init__(self, server: PubSubServer) -> None:
+        self.seconds = 0.0
+        server.set_speed(0.001)
+        self._server = server
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
         self._thread.start()
@@ -248,18 +249,20 @@ class LivedTime:
         self._thread.join()
 
     def _tick(self) -> None:
-        last = time.monotonic_ns()
+        last = time.monotonic()
         while not self._ended.wait(self._TICK):
-            now = time.monotonic_ns()
-            self.nanoseconds += min(now - last, self._MOST_A_TICK)
+            now = time.monotonic()
+            passed = min(now - last, self._MOST_A_TICK) * SPEED
+            self._server.jump(passed)
+            self.seconds += passed
             last = now
 
 
 @pytest.fixture
 def fast_deadlines(fetching: Fetching) -> Iterator[Deadlines]:
     """Deadlines on a server whose time runs faster; the first half is held decoded, the rest as it came."""
-    server, lived = fetching.server, LivedTime()
-    server._runtime.clock = ServerClock(SPEED, lambda: lived.nanoseconds)
+    server = fetching.server
+    lived = LivedTime(server)
     sent = server.publish(TOPIC, [b"x" * 1000] * 4000)
     transport = Transport(server.endpoint, secure=False, local=True)
     faults: list[BaseException] = []
@@ -276,7 +279,7 @@ def fast_deadlines(fetching: Fetching) -> Iterator[Deadlines]:
             make_decoder(),
             ordered=False,
             fault=faults.append,
-            clock=lambda: lived.nanoseconds / 1e9 * SPEED,
+            clock=lambda: lived.seconds,
         )
         held, ack_ids = [], []
         while sum(map(len, ack_ids)) < len(sent):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import decode, encode
 from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.segments.segment import checksum
-from connectors.spool.store import object_client
 from connectors.spool.store.base import Holder
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
@@ -53,6 +52,7 @@ from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here
     test_seals_of_a_claimant_that_died_are_finished_by_the_next_one,
 )
 
+LEASE = "spools/of/tests/lease"
 QUICK = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 2}
 
 
@@ -107,8 +107,7 @@ def life(spool: ObjectSpool) -> list[str]:
     return found
 
 
-def test_a_lost_answer_at_every_put_of_a_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(object_client._RETRIES, "backoff", QUICK)
+def test_a_lost_answer_at_every_put_of_a_run_changes_nothing() -> None:
     with ObjectStoreServer() as server:
         wanted = life(ObjectSpool(server=server))
         puts = server.counts["PUT"]
@@ -118,7 +117,7 @@ def test_a_lost_answer_at_every_put_of_a_run_changes_nothing(monkeypatch: pytest
         # One put follows another: the first try of each is done and not answered, the second one is answered.
         for place in range(0, 10 * puts, 2):
             server.lose_answers("PUT", after=place)
-        assert life(ObjectSpool(server=server)) == wanted
+        assert life(ObjectSpool(server=server, retries={"backoff": QUICK})) == wanted
         assert server.counts["PUT"] == 2 * puts
 
 
@@ -317,13 +316,26 @@ def test_a_lock_file_that_was_altered_keeps_nobody_away(tmp_path: Path) -> None:
         again.release()
 
 
-def test_the_lease_of_a_machine_that_renews_it_is_refused(spool: ObjectSpool) -> None:
-    holder = spool.lease(renew=0.1)
-    holder._holder = replace(holder._holder, machine="another boot")
-    holder.acquire()
-    with pytest.raises(Exception, match="SPOOL_IN_USE"):
-        spool.lease(expire=60, poll=0.02).acquire()
-    holder.release()
+def test_the_lease_of_a_machine_that_renews_it_is_refused(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    spool.lease(renew=3600).acquire()
+    lease = decode(server.objects[LEASE], LEASE)
+    ended = threading.Event()
+
+    def renew() -> None:
+        for count in itertools.count():
+            holder = lease["holder"] | {"machine": "another boot"}
+            server.objects[LEASE] = encode(lease | {"holder": holder, "count": count})
+            if ended.wait(0.1):
+                return
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        with pytest.raises(Exception, match="SPOOL_IN_USE"):
+            spool.lease(expire=60, poll=0.02).acquire()
+    finally:
+        ended.set()
+        renewing.join()
 
 
 def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> None:
@@ -331,10 +343,8 @@ def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> N
     first.acquire()
     second = spool.lease(take_over=True)
     second.acquire()
-    assert first._thread is not None
-    first._thread.join(10)
     with pytest.raises(SpoolFencedError, match="SPOOL_FENCED"):
-        first.check()
+        wait_for(first.check)
     first.release()
     second.check()
     with pytest.raises(Exception, match="SPOOL_IN_USE"):
@@ -343,17 +353,24 @@ def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> N
 
 
 def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, server: ObjectStoreServer) -> None:
-    lease = spool.lease(renew=3600)
+    lease = spool.lease(renew=0.02)
     server.lose_answers("PUT", after=2)
     lease.acquire()
+
+    def count() -> int:
+        lease.check()
+        return int(decode(server.objects[LEASE], LEASE)["count"])
+
+    def wait_for_renewals() -> None:
+        reached = count() + 2
+        wait_for(lambda: count() >= reached)
+
     for _ in range(3):
         server.lose_answers("PUT")
-        lease._count += 1
-        lease._version = lease._store.swap("lease", lease._bytes(), lease._version)
-        assert lease._version is not None
-    del server.objects["spools/of/tests/lease"]
-    assert lease._recover()
-    lease.check()
+        wait_for_renewals()
+    del server.objects[LEASE]
+    wait_for(lambda: LEASE in server.objects)
+    wait_for_renewals()
     lease.release()
 
 
@@ -361,27 +378,31 @@ def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, 
 def test_a_lease_that_was_deleted_and_put_by_another_query_first_is_lost(
     spool: ObjectSpool, server: ObjectStoreServer, tmp_path: Path, known: bool
 ) -> None:
-    lease, path = spool.lease(renew=3600, poll=0.01), "spools/of/tests/lease"
+    lease, before_put, after_put = spool.lease(renew=0.02, poll=0.01), tmp_path / "before", tmp_path / "after"
     lease.acquire()
-    other = encode(decode(server.objects.pop(path), path) | {"nonce": "another"})
-    if not known:
-        lease._version = None
-    set_failpoints(f"lease.before_put=pause:{tmp_path / 'here'}")
-    found: list[bool] = []
-    recovering = threading.Thread(target=lambda: found.append(lease._recover()))
+    other = encode(decode(server.objects[LEASE], LEASE) | {"nonce": "another"})
+
+    def overtake() -> None:
+        """Delete the lease, and put the other one just before this query puts its own again."""
+        del server.objects[LEASE]
+        after_put.unlink(missing_ok=True)
+        wait_for(before_put.exists)
+        server.objects[LEASE] = other
+        before_put.unlink()
+        wait_for(after_put.exists)
+
+    set_failpoints(f"lease.before_put=pause:{before_put},lease.after_put=pause:{after_put}")
     try:
-        recovering.start()
-        wait_for((tmp_path / "here").exists)
-        server.objects[path] = other
-        (tmp_path / "here").unlink()
-        recovering.join(30)
+        for _ in range(1 if known else 2):
+            overtake()
     finally:
         set_failpoints("")
-    assert found == [False]
+        before_put.unlink(missing_ok=True)
+        after_put.unlink(missing_ok=True)
     with pytest.raises(SpoolFencedError, match="SPOOL_FENCED"):
-        lease.check()
+        wait_for(lease.check)
     lease.release()
-    assert server.objects[path] == other
+    assert server.objects[LEASE] == other
 
 
 def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(

@@ -20,6 +20,7 @@ from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import KEY_ID, SECRET, access_to
 
 ROOT = "s3://spools/a/b"
+ONCE = {"max_retries": 0}
 
 
 @pytest.fixture
@@ -119,9 +120,9 @@ def test_a_store_that_is_busy_is_asked_again(server: ObjectStoreServer, store: O
 
 
 def test_a_put_that_is_never_answered_is_an_error_and_is_recognised_later(
-    server: ObjectStoreServer, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    server: ObjectStoreServer,
 ) -> None:
-    monkeypatch.setitem(object_client._RETRIES, "max_retries", 1)
+    store = ObjectStore(ROOT, "ab", access_to(server), {"max_retries": 1})
     server.lose_answers("PUT", count=50)
     with pytest.raises(TimeoutError):
         store.create("ledger/1/0", b"mine")
@@ -262,31 +263,26 @@ def test_a_key_that_is_refused_says_so_and_is_not_shown() -> None:
         assert refused(store_of(server)).code == "SPOOL_ACCESS_DENIED"
 
 
-def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(object_client._RETRIES, "max_retries", 0)
+def test_a_store_that_does_not_answer_is_named() -> None:
     with ObjectStoreServer() as server:
         access = access_to(server)
-    store = open_store(ROOT, "ab", access)
-    assert isinstance(store, ObjectStore)
-    error = refused(store)
+    error = refused(ObjectStore(ROOT, "ab", access, ONCE))
     assert error.code == "SPOOL_STORE_NO_ANSWER"
     assert error.transient
 
 
 @pytest.fixture
 def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials in the environment, and only one attempt."""
+    """No credentials in the environment."""
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setitem(object_client._RETRIES, "max_retries", 0)
 
 
 @pytest.mark.usefixtures("nothing_given")
 def test_where_no_credentials_are_given_and_the_machine_has_none_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with ObjectStoreServer() as server, ObjectStoreServer(buckets=["no-role"]) as machine:
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
-        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
-        assert isinstance(store, ObjectStore)
+        store = ObjectStore(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None), ONCE)
         error = refused(store)
         assert server.counts.total() == 0
     assert (error.code, error.transient) == ("SPOOL_CREDENTIALS_MISSING", False)
@@ -299,8 +295,7 @@ def test_a_machine_that_cannot_tell_its_credentials_now_is_waited_for(monkeypatc
     with ObjectStoreServer() as server, ObjectStoreServer() as machine:
         machine.refuse("PUT", 503, "SlowDown")
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
-        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
-        assert isinstance(store, ObjectStore)
+        store = ObjectStore(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None), ONCE)
         assert refused(store).code == "SPOOL_STORE_NO_ANSWER"
 
 
