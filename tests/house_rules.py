@@ -317,6 +317,62 @@ def no_mocks(tree: Path) -> list[str]:
     return bad
 
 
+# Patches of private names that tests may make, by file and name. No public name does the same to what is not ours.
+EXCEPTED_PATCHES = {
+    ("tests/integration/kafka/test_exactly_once.py", "_partitionId"): "of Spark's TaskContext, which its worker fills",
+    ("tests/integration/kafka/test_exactly_once.py", "_localProperties"): "of Spark's TaskContext, as above",
+    ("tests/spark/test_kafka.py", "_gateway"): "of PySpark, which keeps the gateway of a JVM that has ended",
+    ("tests/spark/test_kafka.py", "_jvm"): "of PySpark, as above",
+    ("tests/unit/observe/test_failure.py", "_stackTrace"): "of PySpark's exceptions, which a JVM fills",
+    (
+        "tests/support/fetch_targets.py",
+        "any name of a module",
+    ): "limits of a process that a fetcher's plan starts, which gives it no others",
+    ("tests/unit/kafka/client/test_admin.py", "_ask_offsets"): "no server refuses an authentication between two calls",
+    ("tests/unit/kafka/source/test_native_records.py", "_error"): "no server refuses one between two tasks, as above",
+}
+
+
+def _private(name: str) -> str:
+    """Return the private part of a dotted name, or nothing."""
+    return next((part for part in name.split(".") if part.startswith("_") and not part.endswith("__")), "")
+
+
+def _is_own(owner: ast.expr) -> bool:
+    return isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
+
+
+def _patched(node: ast.AST) -> str:
+    """Return the private name of another object, or of a module, that a piece of code sets or deletes."""
+    match node:
+        case (
+            ast.Attribute(value=owner, attr=name, ctx=ast.Store() | ast.Del())
+            | ast.Subscript(value=ast.Attribute(value=owner, attr=name), ctx=ast.Store() | ast.Del())
+        ) if not _is_own(owner):
+            return _private(name)
+        case ast.Call(func=ast.Attribute(attr="setitem" | "delitem"), args=[ast.Attribute(attr=name), *_]):
+            return _private(name)
+        case ast.Call(func=ast.Attribute(attr="__setattr__" | "__delattr__" as name)):
+            return name
+        case ast.Call(func=ast.Attribute(attr="setattr" | "delattr") | ast.Name(id="setattr" | "delattr"), args=given):
+            texts = [each.value for each in given[:2] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            computed = any(isinstance(each, ast.Subscript) and _is_sys_modules(each.value) for each in given[:1])
+            return next(filter(None, map(_private, texts)), "any name of a module" if computed else "")
+    return ""
+
+
+def no_private_patches(tree: Path) -> list[str]:
+    """Tests set no private name: what they change is a parameter, or something that a server does."""
+    bad = []
+    for path in sources(tree, "tests"):
+        file = str(path.relative_to(tree))
+        patched = [(node, name) for node in ast.walk(parse(path)) if (name := _patched(node))]
+        bad += [
+            f"{file}:{node.lineno}: patches {name}" for node, name in patched if (file, name) not in EXCEPTED_PATCHES
+        ]
+    return bad
+
+
 INTERPRETER_HELPER = "connectors/core/processes/interpreter.py"
 _STARTS_WITHOUT_ARGUMENTS = re.compile(
     r"(?:os\.(?:system|popen|fork|forkpty|exec[lv]\w*|spawn\w+|posix_spawnp?)|pty\.(?:fork|spawn)|runpy\.run_path"
@@ -444,6 +500,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     command_line_only_in_cli,
     nothing_swallowed,
     no_mocks,
+    no_private_patches,
     python_by_helper,
     plain_words,
     no_machine_paths,

@@ -98,6 +98,16 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.no_mocks, "tests/test_x.py", "from unittest import mock\n"),
     (rules.no_mocks, "tests/test_x.py", "import sys\nsys.modules['boto3'] = object()\n"),
     (rules.no_mocks, "tests/test_x.py", SET_ITEM),
+    (rules.no_private_patches, "tests/test_x.py", "monkeypatch.setattr(watch, '_IDLE_SECONDS', 0.2)\n"),
+    (rules.no_private_patches, "tests/test_x.py", "monkeypatch.setattr('connectors.core.pool._IDLE_SECONDS', 0.2)\n"),
+    (rules.no_private_patches, "tests/test_x.py", "monkeypatch.delattr(worker, '_connections')\n"),
+    (rules.no_private_patches, "tests/test_x.py", "monkeypatch.setitem(client._RETRIES, 'max_retries', 0)\n"),
+    (rules.no_private_patches, "tests/test_x.py", "import sys\nsetattr(sys.modules[module], name, 1)\n"),
+    (rules.no_private_patches, "tests/test_x.py", "stream._lookup = Script()\n"),
+    (rules.no_private_patches, "tests/test_x.py", "stream.watch._count += 1\n"),
+    (rules.no_private_patches, "tests/test_x.py", "del stream._lookup\n"),
+    (rules.no_private_patches, "tests/test_x.py", "spool._stores['ab'] = store\n"),
+    (rules.no_private_patches, "tests/test_x.py", "object.__setattr__(columns, 'topic', 'x')\n"),
     (rules.python_by_helper, "connectors/a/b.py", "subprocess.run([sys.executable, 'x.py'])\n"),
     (rules.python_by_helper, "connectors/a/b.py", "command = (python, '-m', 'grpc_tools.protoc')\n"),
     (rules.python_by_helper, "connectors/a/b.py", "subprocess.Popen(args, executable=1, shell=True)\n"),
@@ -185,3 +195,18 @@ def test_ignored_files_are_not_read_and_new_ones_are(tmp_path: Path) -> None:
     assert rules.no_machine_paths(tree) == []
     plant(tree, {"new.txt": secret})
     assert rules.no_machine_paths(tree) == ["new.txt: /" + "root/"]
+
+
+def test_private_names_of_a_class_are_its_own_to_set(tmp_path: Path) -> None:
+    text = "class Clock:\n    def __init__(self):\n        self._seen = {}\n        self._seen[1] = 2\n"
+    tree = plant(tmp_path, {"tests/test_x.py": text + "monkeypatch.setattr(socket, 'create_connection', refuse)\n"})
+    assert rules.no_private_patches(tree) == []
+
+
+def test_each_exception_for_a_private_patch_is_used_and_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    excepted = dict(rules.EXCEPTED_PATCHES)
+    monkeypatch.setattr(rules, "EXCEPTED_PATCHES", {})
+    found = rules.no_private_patches(ROOT)
+    for (file, name), reason in excepted.items():
+        assert any(each.startswith(f"{file}:") and each.endswith(f" {name}") for each in found), (file, name)
+        assert reason
