@@ -34,6 +34,7 @@ from connectors.testing.servers.object_stores import STORES, StoreServer
 from connectors.testing.spark_protocol.driver import TaskWorkers, descendants, is_running
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.spool_writing import access_of, object_store_options
+from tests.support.waiting import wait_for
 
 FOLDER, OWN = "folder", "own"
 BUILT = ("fake-gcs", "versitygw")
@@ -221,7 +222,7 @@ def test_a_location_may_have_any_characters_that_a_url_may(bucket: Place) -> Non
 def test_times_of_files_are_those_of_a_clock(place: Place) -> None:
     store = place.open()
     store.create("ids/a", b"1")
-    time.sleep(1.1)
+    time.sleep(1.1)  # stores keep whole seconds
     store.create("ids/b", b"2")
     written = store.written("ids")
     assert written["a"] < written["b"]
@@ -391,7 +392,9 @@ def test_a_lease_is_renewed_and_refused_to_another_query(bucket: Place) -> None:
     lease = SpoolLease(bucket.object_store(), os.getpid(), renew=0.2)
     lease.acquire()
     try:
-        time.sleep(1)
+        store = bucket.object_store("reader")
+        first = store.read("lease")
+        wait_for(lambda: store.read("lease") != first)
         lease.check()
         with pytest.raises(ConnectorError, match="SPOOL_IN_USE"):
             SpoolLease(bucket.object_store("other"), os.getpid()).acquire()

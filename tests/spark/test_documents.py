@@ -14,10 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from tests.support.docs_facts import pages
 from tests.support.documents import Block, blocks, environment, run
 from tests.support.protobuf_rig import compiled
 from tests.support.pubsub_calls import PubSubCalls
+from tests.support.waiting import wait_for
 from tools.protos import build
 from tools.side_environment import side_environment
 
@@ -109,13 +109,6 @@ def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> I
         )
         yield session
         session.stop()
-
-
-def wait_for(condition: Callable[[], bool], timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("spark")

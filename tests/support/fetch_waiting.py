@@ -1,21 +1,8 @@
-"""What tests of fetcher processes share: waiting for something, and the status of the only one."""
+"""What tests of fetcher processes share: the status of the only one."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until a condition gives something true, and return that; fails if it does not in so many seconds."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-    return value
 
 
 def only(group: FetcherGroup) -> FetcherStatus:

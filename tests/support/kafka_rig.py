@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from confluent_kafka.admin import (
 
 from connectors.testing.kafka.broker import PASSWORD, USER, KafkaBroker
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from tests.support.waiting import wait_for
 
 SOURCE = "connectors.kafka.datasource:KafkaDataSource"
 PATIENCE = 60.0
@@ -116,10 +116,7 @@ class KafkaRig:
 
     @staticmethod
     def _until(condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_for(condition, PATIENCE)
 
     # Records
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
+
+from tests.support.waiting import wait_for
 
 SECONDS = 30.0
 """Far above what a stream needs to become active, or a record to be seen."""
@@ -45,10 +46,7 @@ class KinesisCalls:
         return dict(self.client.describe_stream_summary(StreamName=self.stream)["StreamDescriptionSummary"])
 
     def wait_until_active(self) -> None:
-        end = time.monotonic() + SECONDS
-        while self.summary()["StreamStatus"] != "ACTIVE":
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_for(lambda: self.summary()["StreamStatus"] == "ACTIVE", SECONDS)
 
     def shards(self, **arguments: Any) -> list[dict[str, Any]]:
         return list(self.client.list_shards(StreamName=self.stream, **arguments)["Shards"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from tests.support.waiting import wait_for
 
 SOURCE = "connectors.kinesis.datasource:KinesisDataSource"
 PATIENCE = 60.0
@@ -150,7 +150,4 @@ class KinesisRig:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for something to become true."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(condition, PATIENCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from connectors.spool import SpoolStats, stats
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
 from tests.support.spool_writing import access_of
+from tests.support.waiting import wait_for
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
@@ -105,10 +105,7 @@ class PubSubRig:
 
     def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until a condition holds; fails if it does not."""
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "what was waited for did not come"
-            time.sleep(0.01)
+        wait_for(condition, timeout)
 
     def delivered(self, count: int) -> Callable[[], bool]:
         """A condition: the spool has had so many deliveries, copies too."""

@@ -38,6 +38,7 @@ from tests.support.kafka_task import (
     run_task,
     start_process,
 )
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.guarantee
 
@@ -195,8 +196,7 @@ def test_56_abort_for_a_task_that_failed_leaves_what_the_others_wrote_and_the_re
 
     def broken() -> Iterator[pa.RecordBatch]:
         yield from batches(["c", "d"])
-        while sink.ends() < before + 2:
-            time.sleep(0.02)
+        wait_for(lambda: sink.ends() >= before + 2)
         raise ConnectionResetError("the source of the rows")
 
     with pytest.raises(ConnectionResetError):
@@ -547,8 +547,7 @@ def test_a_transaction_that_was_open_for_too_long_names_its_limit(kafka: KafkaRi
 
     def slowly() -> Iterator[pa.RecordBatch]:
         yield from batches(["a", "b"])
-        while sink.ends() < 2:
-            time.sleep(0.05)
+        wait_for(lambda: sink.ends() >= 2)
         kafka.wait_for_ends(sink.topic, sink.partitions)  # the broker ends it
         yield from batches(["c"] * more)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from connectors.kafka.source.batch import Bounds, _plan, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.kafka.source.planning import OffsetRange
 from tests.support.kafka_rig import PATIENCE, KafkaRig
+from tests.support.waiting import wait_for
 
 FAST = {"fetchOffset__retryIntervalMs": "10"}
 
@@ -39,10 +39,7 @@ def opened(streams: list[KafkaStream], options: dict[str, str]) -> KafkaStream:
 def delete(kafka: KafkaRig, topic: str) -> None:
     """Delete a topic, and wait until its leader has let go of it, which is later than that it is listed no more."""
     kafka.delete_topic(topic)
-    end = time.monotonic() + PATIENCE
-    while is_led(kafka, topic):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: not is_led(kafka, topic), PATIENCE)
 
 
 def is_led(kafka: KafkaRig, topic: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +16,7 @@ from connectors.testing.kafka.broker import USER
 from connectors.testing.spark_protocol.driver import TaskFailedError
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import TaskPlan, run_commit, run_task
+from tests.support.waiting import wait_for
 
 DENIED = r"\[KAFKA_ACCESS_DENIED\]"
 
@@ -55,10 +55,7 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
         reading = pool.submit(
             lambda: sum(batch.num_rows for batch in PartitionReader(reader, OffsetRange(topic, 0, 0, 6)).batches())
         )
-        end = time.monotonic() + PATIENCE
-        while "GROUP_AUTHORIZATION_FAILED" not in source.events and not reading.done():
-            assert time.monotonic() < end, source.events
-            time.sleep(0.01)
+        wait_for(lambda: "GROUP_AUTHORIZATION_FAILED" in source.events or reading.done(), PATIENCE)
         kafka.send(topic, [5])
         assert reading.result(PATIENCE) == 6
     reader.close()

@@ -147,7 +147,7 @@ def test_09_nothing_is_acked_before_its_segment_is_durable(rig: PubSubRig, tmp_p
     with rig.query(failpoints=f"fetcher/{point}=pause:{flag}") as query:
         query.run_trigger()
         rig.wait_for(flag.exists)
-        time.sleep(0.3)
+        time.sleep(0.3)  # no event shows that nothing is acked: the fetcher stands still
         assert rig.acked() == set()
         while flag.exists() or rig.sink.rows() < 100:
             flag.unlink(missing_ok=True)

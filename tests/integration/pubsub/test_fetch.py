@@ -30,7 +30,8 @@ from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 from connectors.testing.pubsub import PubSubServer
 from tests.support.fetch_targets import PATIENT
-from tests.support.fetch_waiting import only, wait_for
+from tests.support.fetch_waiting import only
+from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[3]
 SUBSCRIPTION = "projects/project/subscriptions/subscription"
@@ -146,8 +147,9 @@ def test_behaviour_9_nothing_is_acked_before_its_segment_is_durable(
     fetching.server.publish(TOPIC, [b"x"] * 500)
     fetching.start()
     wait_for(lambda: flag.exists() and fetching.server.counters()["deliver"] >= 500)
-    time.sleep(0.2)
-    assert fetching.server.counters()["ack"] == 0
+    fetching.server.publish(TOPIC, [b"later"])
+    wait_for(lambda: fetching.server.counters()["deliver"] >= 501)
+    assert fetching.server.counters()["ack"] == 0, "though more has come since"
     release(fetching, flag)
     assert fetching.server.counters()["nack"] == 0
 
@@ -370,11 +372,9 @@ def test_behaviour_29_the_caps_hold_even_if_the_server_ignores_flow_control(
     settings = fetching.settings(max_outstanding_bytes=cap)
     group = fetching.start(fetching.plan(settings, max_held_bytes=cap))
     wait_for(lambda: flag.exists() and only(group).paused)
-    time.sleep(0.5)
-    held = only(group).held_bytes
-    # At most one response more from each stream; this server's are of 1 MB and the overhead of each message.
-    assert cap <= held <= cap + 2 * 1_300_000
     wait_for(lambda: fetching.server.streams() == [])
+    # At most one response more from each stream; this server's are of 1 MB and the overhead of each message.
+    assert cap <= only(group).held_bytes <= cap + 2 * 1_300_000
 
     # What was on its way when the streams were closed comes again when its deadline has passed.
     fetching.server.expire_leases(SUBSCRIPTION)
@@ -388,7 +388,7 @@ def test_behaviour_29_the_cap_on_messages_holds_too(fetching: Fetching, paused: 
     fetching.server.fill(TOPIC, 10_000, 10)
     group = fetching.start(fetching.plan(max_held_rows=2500))
     wait_for(lambda: flag.exists() and only(group).paused)
-    time.sleep(0.5)
+    wait_for(lambda: fetching.server.streams() == [])
     assert 2500 <= only(group).held_rows <= 2500 + 2 * 1000
 
 
@@ -401,7 +401,7 @@ def test_a_long_pause_closes_the_streams_and_room_opens_them_again(fetching: Fet
     fetching.server.wait_for_streams(0)
     wait_for(lambda: only(group).paused and not group.healthy)
     sent = fetching.server.publish(TOPIC, [b"y" * 1000] * 10)
-    time.sleep(0.5)
+    time.sleep(0.5)  # no event shows that nothing is fetched: there is no stream that could show it
     assert not set(sent) & set(fetching.spooled())
     group.allow(1 << 20)
     fetching.server.wait_for_streams(2)
@@ -627,7 +627,7 @@ def test_acks_that_wait_are_bounded_and_sent_at_the_end() -> None:
     producer = threading.Thread(target=sender.acknowledge, args=(ids,), daemon=True)
     producer.start()
     wait_for(lambda: sender.counters["ack_requests_waiting"] >= 40)
-    time.sleep(0.1)
+    time.sleep(0.1)  # no event shows that the producer waits for room
     assert sender.counters["ack_requests_waiting"] == 40
     assert producer.is_alive()
     gate.set()

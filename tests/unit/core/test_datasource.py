@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.spark_protocol.driver import is_running
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
@@ -75,7 +75,4 @@ def test_a_source_process_ends_with_the_jvm_that_started_it_whatever_call_it_is_
         source = int(parent.stdout.readline())
         assert is_running(source)
         parent.kill()
-        end = time.monotonic() + 30
-        while is_running(source):
-            assert time.monotonic() < end, "the source process outlives its JVM"
-            time.sleep(0.1)
+        wait_for(lambda: not is_running(source))

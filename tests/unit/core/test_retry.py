@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import OptionError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy, WaitLog, is_transient, retry
+from tests.support.waiting import wait_for
 
 
 class Time:
@@ -173,10 +173,7 @@ def test_a_process_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
         "child.stdout.readline()\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", parent, child, str(seen)], check=True, timeout=60)
-    end = time.monotonic() + 60
-    while not seen.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(seen.exists)
     assert seen.read_text() == "False True"
 
 

@@ -26,6 +26,7 @@ from connectors.observe.prometheus import Exporter
 from connectors.observe.spool_probe import SpoolWatch, SpoolWatches
 from connectors.observe.watch import Observer, watch
 from tests.support.spool_writing import SOURCES, HandSpool
+from tests.support.waiting import wait_for
 
 KINDS = {"spool": spool_lag, "kafka_py": source_lag}
 SECONDS = 1000
@@ -399,7 +400,7 @@ def test_the_time_of_a_batch_is_that_at_which_it_was_heard_of(tmp_path: Path) ->
             observer._listener._put(("progress", progress(kafka(10, 15), batch=batch)))
         began.wait(30)
         heard_by.append(time.time_ns() // 1_000_000)
-        time.sleep(0.05)
+        wait_for(lambda: time.time_ns() // 1_000_000 > heard_by[0])
         answer.set()
 
     lines = heard(tmp_path, act, spools=Slow([]))

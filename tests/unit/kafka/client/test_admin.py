@@ -26,6 +26,7 @@ from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kafka.mock import MockKafka
+from tests.support.waiting import wait_for
 
 UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
 PASSING = {
@@ -194,10 +195,9 @@ def test_a_closed_lookup_leaves_no_thread_and_no_connection(mock: MockKafka) -> 
     before = threads()
     with lookup(mock) as asked:
         asked.latest([TopicPartition("t", 0)])
-    end = time.monotonic() + 30
-    while threads() > before and time.monotonic() < end:
-        time.sleep(0.01)  # a thread that was waited for stays listed until the kernel has ended it
-    assert threads() <= before, "fewer, if what an earlier test had left ends meanwhile"
+    # A thread that was waited for stays listed until the kernel has ended it; fewer, if what an earlier test had left
+    # ends meanwhile.
+    wait_for(lambda: threads() <= before)
 
 
 def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them() -> None:

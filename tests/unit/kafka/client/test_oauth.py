@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,17 +18,7 @@ from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import parse_read_options
 from connectors.testing.kafka.mock import MockKafka
-
-T = TypeVar("T")
-
-
-def eventually(found: Callable[[], T]) -> T:
-    """The first answer that is true."""
-    end = time.monotonic() + 60
-    while not (answer := found()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return answer
+from tests.support.waiting import wait_for
 
 
 class Tokens:
@@ -160,7 +149,7 @@ def test_a_token_that_cannot_be_renewed_is_no_refused_authentication(caplog: pyt
         consumer.poll(0.1)
         return [error for error in told if error.name() == "_AUTHENTICATION"]
 
-    problem = connector_error(eventually(renewal)[0], "kafka.bootstrap.servers")
+    problem = connector_error(wait_for(renewal)[0], "kafka.bootstrap.servers")
     consumer.close()
     assert isinstance(problem, ServiceUnavailableError)
     assert problem.code == "KAFKA_UNAVAILABLE"
@@ -195,9 +184,9 @@ def test_offsets_are_committed_after_a_client_could_not_be_made(
             committer.commit({orders: 3})
             if kind is CredentialsError:  # then the next batch tries again
                 for batch in (1, 0):
-                    eventually(lambda batch=batch: len(Later.failures) <= batch)
+                    wait_for(lambda batch=batch: len(Later.failures) <= batch)
                     committer.commit({orders: 3})
-            eventually(lambda: lookup.committed([orders]) == {orders: 3})
+            wait_for(lambda: lookup.committed([orders]) == {orders: 3})
             committer.stop()
     assert caplog.text.count("KAFKA_GROUP_COMMIT") == 1
 

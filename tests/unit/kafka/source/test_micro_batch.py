@@ -20,7 +20,7 @@ from connectors.kafka.offsets import Offsets, TopicPartition, end_offset, read_o
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.micro_batch import KafkaStream, LatestWatch
 from connectors.kafka.source.planning import OffsetRange
-from tests.support.fetch_waiting import wait_for
+from tests.support.waiting import wait_for
 
 PATIENCE = 30.0
 WHERE = TopicPartition("t", 0)

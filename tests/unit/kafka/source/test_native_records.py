@@ -32,8 +32,8 @@ from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.testing.kafka.mock import MockKafka
-from tests.support.fetch_waiting import wait_for
 from tests.support.kafka_paths import path_taken
+from tests.support.waiting import wait_for
 
 VALUES = st.lists(
     st.one_of(st.none(), st.binary(max_size=14), st.binary(min_size=11, max_size=60)), min_size=1, max_size=40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from connectors.kinesis.source.reader import ShardPages, first_record
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
 from connectors.testing.kinesis import KinesisServer
+from tests.support.waiting import wait_for
 
 PATIENCE = 30.0
 
@@ -113,7 +114,7 @@ def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_co
         watch.refresh(exact=False)  # is hurried all the same
         asked = server.call_counts("orders")["GetRecords"]
         assert asked > calls
-        time.sleep(0.2)
+        time.sleep(0.2)  # no event shows that no further look follows; 40 shards would be looked at 40 times meanwhile
         assert server.call_counts("orders")["GetRecords"] <= asked + 40, "one round that was under way"
 
 
@@ -123,23 +124,23 @@ def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> Non
         watch.set_busy(shards)
         watch.round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)
-        _until(lambda: all(_waits(each) for each in watch._tasks.values()))
+        wait_for(lambda: all(_waits(each) for each in watch._tasks.values()))
         asked = server.call_counts("orders")["GetRecords"]
         for _ in range(5):
             watch.set_busy([])
-            time.sleep(0.05)
+            time.sleep(0.05)  # no event shows that no look follows
             watch.set_busy(shards)
         assert server.call_counts("orders")["GetRecords"] == asked
         watch.round_seconds = 0.0
         watch.set_busy([])  # few shards: what came during the batch is looked for at once
-        _until(lambda: server.call_counts("orders")["GetRecords"] > asked)
+        wait_for(lambda: server.call_counts("orders")["GetRecords"] > asked)
 
 
 def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_all() -> None:
     with _watching(1) as (_, watch):
         watch.stop()
         (followed,) = watch._tasks.values()
-        _until(lambda: not followed.job.running)  # the look that is under way counts too
+        wait_for(lambda: not followed.job.running)  # the look that is under way counts too
         watch.round_seconds = followed.cpu_seconds = 0.0
         for settled in (False, False, True):
             followed.latest.settled = settled
@@ -155,14 +156,6 @@ def _waits(followed: PollTask) -> bool:
     """Whether no look at a shard is under way, and the next one is far away."""
     due = followed.job.due
     return not followed.job.running and due is not None and due > time.monotonic() + 60
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -259,9 +252,6 @@ def test_a_job_that_was_dropped_is_not_done_and_one_that_fails_says_so(jobs: Sch
     jobs.drop(dropped)
     jobs.add(dropped)
     jobs.add(failing)
-    end = time.monotonic() + PATIENCE
-    while not errors:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: errors)
     assert isinstance(errors[0], ZeroDivisionError)
     assert not ran.is_set()

@@ -18,7 +18,7 @@ from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUna
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns, publish_requests
 from connectors.pubsub.sink.writer import Publisher
-from tests.support.fetch_waiting import wait_for
+from tests.support.waiting import wait_for
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", None, "key", None, TOPIC, None)

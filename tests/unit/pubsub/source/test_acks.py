@@ -10,7 +10,7 @@ import pyarrow as pa
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder
-from tests.support.fetch_waiting import wait_for
+from tests.support.waiting import wait_for
 
 SUBSCRIPTION = "projects/project/subscriptions/subscription"
 

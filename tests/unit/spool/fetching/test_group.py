@@ -27,7 +27,8 @@ from connectors.spool.fetching.target import FetchPlan, Held, Intake
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader
 from connectors.spool.store.local import LocalStore
 from tests.support.fetch_targets import FAILPOINTS, PATIENT, numbers_of, read_log
-from tests.support.fetch_waiting import only, wait_for
+from tests.support.fetch_waiting import only
+from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[4]
 SECRET = "s3cr3t-of-a-service-account"
@@ -58,6 +59,11 @@ class Spool:
 
     def numbers(self, kind: str) -> list[int]:
         return numbers_of(self.log(), kind)
+
+    def received_in_the_end(self) -> int:
+        """How many numbers were received after a moment in which more would come: no event shows that none does."""
+        time.sleep(0.3)
+        return len(self.numbers("receive"))
 
     def segments(self, fetcher: str) -> list[int]:
         names = LocalStore(str(self.root), "test").list(f"inbox/{fetcher}")
@@ -426,8 +432,14 @@ def test_a_killed_fetcher_is_followed_by_another_with_a_folder_of_its_own(
 
 def test_a_start_waits_until_it_is_allowed(spool: Spool) -> None:
     allowed: list[bool] = []
-    group = spool.start(may_start=lambda *_: bool(allowed))
-    time.sleep(0.3)
+    asked: list[int] = []
+
+    def may_start(*_: Any) -> bool:
+        asked.append(1)
+        return bool(allowed)
+
+    group = spool.start(may_start=may_start)
+    wait_for(lambda: len(asked) >= 3)
     assert only(group).starts == 0
     allowed.append(True)
     assert ready(group).starts == 1
@@ -529,12 +541,10 @@ def test_no_more_is_held_than_the_caps_and_one_delivery(
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"fetch.before_publish=pause:{flag}")
     group = spool.start(replace(spool.plan(), max_held_bytes=4500), count=1)
     wait_for(lambda: flag.exists() and only(group).paused)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 50
+    assert spool.received_in_the_end() == 50
     rows = spool.start(replace(spool.plan(), max_held_rows=31), count=1)
     wait_for(lambda: only(rows).paused)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 50 + 40
+    assert spool.received_in_the_end() == 50 + 40
 
 
 def test_fetching_stops_at_the_allowance_and_goes_on_with_a_larger_one(spool: Spool) -> None:
@@ -542,13 +552,11 @@ def test_fetching_stops_at_the_allowance_and_goes_on_with_a_larger_one(spool: Sp
     wait_for(lambda: only(group).paused and len(spool.numbers("ack")) == 50)
     wait_for(lambda: only(group).published_bytes == 5000)
     group.allow(0)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 50
+    assert spool.received_in_the_end() == 50
     group.allow(1)
     wait_for(lambda: len(spool.numbers("ack")) == 60)
     group.allow(0)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 60
+    assert spool.received_in_the_end() == 60
     group.allow(1 << 40)
     wait_for(lambda: len(spool.numbers("ack")) == 200)
 
@@ -556,8 +564,7 @@ def test_fetching_stops_at_the_allowance_and_goes_on_with_a_larger_one(spool: Sp
 def test_an_allowance_is_split_among_the_fetchers(spool: Spool) -> None:
     group = spool.start(spool.plan(), count=2, free_bytes=4000)
     wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 40
+    assert spool.received_in_the_end() == 40
 
 
 def test_sources_share_an_allowance_evenly_and_a_start_sees_the_fetchers_of_the_others(spool: Spool) -> None:
@@ -573,8 +580,7 @@ def test_sources_share_an_allowance_evenly_and_a_start_sees_the_fetchers_of_the_
         group.add(replace(spool.plan(), source=source), count)
     group.start()
     wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
-    time.sleep(0.3)
-    assert len(spool.numbers("receive")) == 40
+    assert spool.received_in_the_end() == 40
     assert sorted(status.fetched_bytes for status in group.status()) == [1000, 1000, 2000]
     assert starts == {0: set(), 1: {group.status()[0].fetcher}}
 

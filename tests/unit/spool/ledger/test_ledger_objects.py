@@ -33,8 +33,8 @@ from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
 from tests.support.alterations import alterations, json_text
 from tests.support.damaged_spool import use
-from tests.support.fetch_waiting import wait_for
 from tests.support.spool_writing import KEY_ID, SECRET, SOURCES, HandSpool, ObjectSpool, fill
+from tests.support.waiting import wait_for
 from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here with another fixture
     commit_batches,
     numbers,

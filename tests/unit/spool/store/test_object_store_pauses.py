@@ -14,9 +14,9 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.background import Fetching
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from tests.support.fetch_waiting import wait_for
 from tests.support.spool_streams import open_stream, start_nothing
 from tests.support.spool_writing import HandSpool
+from tests.support.waiting import wait_for
 
 
 class PausingStore(LocalStore):

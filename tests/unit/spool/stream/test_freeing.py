@@ -13,9 +13,9 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.slices import offset_at
-from tests.support.fetch_waiting import wait_for
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool
+from tests.support.waiting import wait_for
 
 SEGMENT, BATCH, SEGMENTS = 5, 20, 40
 HEAD = SEGMENT * SEGMENTS

@@ -20,9 +20,9 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.background import Fetching
 from connectors.spool.stream.micro_batch import SpoolStream
-from tests.support.fetch_waiting import wait_for
 from tests.support.spool_streams import NoFetchers, open_stream, rows_of
 from tests.support.spool_writing import SOURCES, HandSpool
+from tests.support.waiting import wait_for
 
 ROWS = 12
 BATCH = 5

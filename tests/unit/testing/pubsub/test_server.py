@@ -28,6 +28,7 @@ from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.pubsub.faults.plan import FaultPlan
 from connectors.testing.pubsub.wire import AckIds, MessageIds, frame_message, frame_received, varint
 from tests.support.pubsub_calls import PubSubCalls, message_ids
+from tests.support.waiting import wait_for
 
 TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/orders"
@@ -1051,10 +1052,7 @@ class TestProcess:
         os.kill(pid, 0)
         parent.kill()
         parent.communicate()
-        give_up_at = time.monotonic() + 60
-        while _is_running(pid):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.02)
+        wait_for(lambda: not _is_running(pid))
 
     def test_children_that_are_forked_as_spark_forks_its_jvm_start_beside_a_server(self) -> None:
         with PubSubServer() as server, PubSubControl(server.endpoint) as control:

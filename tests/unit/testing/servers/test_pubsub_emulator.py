@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.servers.process import ServerProcess
 from connectors.testing.servers.pubsub_emulator import find_emulator
+from tests.support.waiting import wait_for
 
 NAME = "cloud-pubsub-emulator-0.8.20-all.jar"
 
@@ -83,10 +83,7 @@ def bound_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def wait_until_gone(pid: int) -> None:
-    give_up_at = time.monotonic() + 10
-    while is_running(pid):
-        assert time.monotonic() < give_up_at, f"process {pid} is still there"
-        time.sleep(0.02)
+    wait_for(lambda: not is_running(pid), 10)
 
 
 def is_running(pid: int) -> bool:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from connectors.testing.spark_protocol.driver import InProcessWorkers, ReaderPro
 from connectors.testing.spark_protocol.system import child_environment
 from connectors.testing.spark_protocol.template import ForkedProcess, fork_reader
 from tests.support.facts_source import FactsSource, facts_of
+from tests.support.waiting import wait_for
 
 
 def reader(**settings: Any) -> ReaderProcess:
@@ -111,8 +111,7 @@ def test_when_the_process_that_forks_is_killed_the_next_reader_has_another_one()
     parent = parent_of(first.pid)
     os.kill(parent, signal.SIGKILL)
     first.hang_up()
-    while is_running(parent):
-        time.sleep(0.01)
+    wait_for(lambda: not is_running(parent))
     second = reader()
     try:
         assert parent_of(second.pid) != parent
