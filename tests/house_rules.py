@@ -328,8 +328,6 @@ EXCEPTED_PATCHES = {
         "tests/support/fetch_targets.py",
         "any name of a module",
     ): "limits of a process that a fetcher's plan starts, which gives it no others",
-    ("tests/unit/kafka/client/test_admin.py", "_ask_offsets"): "no server refuses an authentication between two calls",
-    ("tests/unit/kafka/source/test_native_records.py", "_error"): "no server refuses one between two tasks, as above",
 }
 
 

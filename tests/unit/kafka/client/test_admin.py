@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
@@ -26,6 +26,7 @@ from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kafka.mock import MockKafka
+from tests.support.kafka_tls import TlsKafka
 from tests.support.waiting import wait_for
 
 UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
@@ -211,30 +212,25 @@ def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them(
             asked.partitions(Subscribe(("t",)))
 
 
-REFUSED = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "SASL authentication error: no")
-
-
-def test_a_log_in_that_was_refused_between_questions_does_not_end_a_slow_one(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
+def test_a_log_in_that_is_refused_while_a_question_waits_ends_it_and_no_later_one(
+    mock: MockKafka, certificates: Path
 ) -> None:
     where = TopicPartition("t", 0)
-    with lookup(mock) as asked:
+    with TlsKafka(mock, certificates) as kafka, KafkaLookup(kafka.settings(), call_seconds=60.0) as asked:
         assert asked.latest([where]) == {where: 0}
-        asked._last_word.hear_error(REFUSED)
-        ask = asked._ask_offsets
-        monkeypatch.setattr(asked, "_ask_offsets", lambda request: asked._check() or ask(request))
-        assert asked.latest([where]) == {where: 0}
-
-
-def test_a_log_in_that_is_refused_while_a_question_waits_ends_it(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = TopicPartition("t", 0)
-    with lookup(mock) as asked:
-        assert asked.latest([where]) == {where: 0}
-        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._last_word.hear_error(REFUSED) or asked._check())
-        with pytest.raises(CredentialsError, match="SASL authentication error: no"):
+        kafka.refuse()
+        began = time.monotonic()
+        with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SSL"):
             asked.latest([where])
+        assert time.monotonic() - began < 50, "long before its time is over"
+        kafka.refuses, kafka.delay = False, 0.7  # so long that the question looks for what was refused meanwhile
+
+        def answered() -> bool:
+            with contextlib.suppress(CredentialsError):  # of a connection that was refused a moment ago
+                return asked.latest([where]) == {where: 0}
+            return False
+
+        wait_for(answered)
 
 
 NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0"}

@@ -24,15 +24,16 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import destroys_lists
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_source
 from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kafka.mock import MockKafka
 from tests.support.kafka_paths import path_taken
+from tests.support.kafka_tls import TlsKafka
 from tests.support.waiting import wait_for
 
 VALUES = st.lists(
@@ -398,23 +399,27 @@ def test_an_abandoned_read_gives_its_records_back(
     assert len(rows(mock, OffsetRange("t", 0, 24_000, 25_000))) == 1000
 
 
-def test_an_authentication_that_was_refused_between_tasks_does_not_end_the_next_one(native: bool) -> None:
+def test_an_authentication_that_was_refused_between_tasks_does_not_end_the_next_one(
+    mock: MockKafka, native: bool, tmp_path: Path
+) -> None:
     if native and native_reason():
         pytest.skip(native_reason())
+    pytest.importorskip("cryptography")
     batch, columns = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])}), Columns("t", False, False, False, False)
-    with MockKafka() as mock:
-        mock.create_topic("t", 1)
-        given = ClientSettings((("bootstrap.servers", mock.endpoint),))
+    close_sinks()
+    with TlsKafka(mock, make_certificates(tmp_path / "certificates")) as kafka:
+        # The client connects again by itself, as it asks for its topics so often.
+        given = kafka.settings(topic__metadata__refresh__interval__ms="100")
+        before = clients()
         assert produce_batches([batch], columns, given) == 1
-        kept = produce._sinks.acquire((given, native))
-        assert kept is not None
-        kept._last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
-        kept._error = kept._last_word.refusal
-        produce._sinks.release((given, native), kept)
+        kept = clients() - before
+        kafka.refuse()
+        wait_for(lambda: kafka.refused >= 2)
+        accepted, kafka.refuses = kafka.accepted, False
+        wait_for(lambda: kafka.accepted > accepted)
         assert produce_batches([batch], columns, given) == 1
-        assert produce._sinks.acquire((given, native)) is kept
-        assert kept._last_word.refusal is None
-        kept.discard()
+        assert clients() - before == kept
+        close_sinks()
 
 
 @pytest.mark.usefixtures("native")
