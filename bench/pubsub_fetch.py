@@ -28,7 +28,7 @@ from _common import Benchmark, disk_rate, file_system_of, fsync_milliseconds, in
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.store.local import LocalStore
 
 SIZES = {"100B": 100, "1KB": 1024}

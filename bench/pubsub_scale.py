@@ -46,7 +46,7 @@ from connectors.pubsub.options.client import Transport
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger

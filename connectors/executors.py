@@ -26,7 +26,7 @@ from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.observe.supervise import judge
 from connectors.spool.fetching.external import external_connector, fetch_in_task
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +174,7 @@ class ExecutorFetching:
                 tasks,
                 wanted,
             )
-        job = self._job(tasks, [plan.to_json() for plan in plans])
+        job = self._job(tasks, [encode(plan) for plan in plans])
         backoff = Backoff(_RESTARTS)
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -195,7 +195,7 @@ class ExecutorFetching:
                 _log.warning("the fetchers saw no sign of the query's reader; they are started again")
             self._stopping.wait(backoff.next_delay_seconds())
 
-    def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
+    def _job(self, tasks: int, plans: list[bytes]) -> DataFrame:
         """Return a job with so many tasks, as a function on rows: that needs neither pandas nor an RDD."""
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 

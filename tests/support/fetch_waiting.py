@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherGroup
 
 
 def only(group: FetcherGroup) -> FetcherStatus:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.fetching.group import FetcherStatus
+from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.background import Fetching, StartFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings

@@ -29,11 +29,11 @@ from connectors.kinesis.shards import Listing, Seen
 from connectors.kinesis.source.scheduler import Job
 from connectors.kinesis.source.shard_monitor import PollTask, PushSource, ShardMonitor
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
-    from connectors.spool.fetching.group import FetcherStatus
+    from connectors.spool.fetching.child import FetcherStatus
 
 __all__ = ["FanOut", "StallDetector"]
 

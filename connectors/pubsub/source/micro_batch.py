@@ -20,7 +20,7 @@ from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.subscription import ensure_subscription, require_one_fetcher, require_readable
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.stream.background import Fetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek

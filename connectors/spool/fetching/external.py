@@ -1,13 +1,8 @@
 """Fetchers outside of the source process (``fetch=external``): in a task of Spark, or in a program of its own.
 
-They are the same processes that a source process starts. What it would tell them by their pipes they find in the spool
-(rule R6). The source process appends a record to the ledger at least every `heartbeat_seconds`, and announces in some
-of them the room that is left::
-
-    "room": {"bytes": <room>, "through": {"<fetcher>": <highest admitted number>, ...}}
-
-So a fetcher counts the segments of its own folder above that number, and may have its share of the room in these. It
-pauses when it has, and when the newest record is too old: without a reader it fills no disk and no bucket.
+They are the same processes that a source process starts, with the same plans. What it would send them by their pipes
+they find in the spool: see `connectors.spool.fetching.room`. They pause when they have used up their share of the room,
+and when the newest record is too old: without a reader they fill no disk and no bucket.
 """
 
 from __future__ import annotations
@@ -16,15 +11,17 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.formats import CONNECTORS, Connector
 from connectors.core.retry import WaitLog
-from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
-from connectors.spool.fetching.process import MAX_RECORDS_BETWEEN, NO_READER, ROOM, heartbeat_seconds
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.messages import PLANS, FetchPlan, decode
+from connectors.spool.fetching.process import NO_READER
+from connectors.spool.fetching.room import MAX_RECORDS_BETWEEN, Room, heartbeat_seconds
 from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import read_state
@@ -64,8 +61,7 @@ class ExternalFetching:
         ledger = self._ledger
         with ledger.lock:
             if self._is_due(free_bytes):
-                through = dict(ledger.state.fetchers)
-                ledger.append({ROOM: {"bytes": free_bytes, "through": through}})
+                ledger.append(Room(free_bytes, ledger.state.fetchers).to_record())
                 self._announced = (time.monotonic(), free_bytes, ledger.state.bytes, ledger.state.number)
 
     def status(self) -> Sequence[FetcherStatus]:
@@ -177,12 +173,13 @@ def run_fetchers(
         group.stop()
 
 
-def fetch_in_task(number: int, plans: Sequence[Mapping[str, Any]]) -> int:
+def fetch_in_task(number: int, plans: Sequence[bytes]) -> int:
     """Run one fetcher of each source: a task of `connectors.executors.fetch_on_executors`. Returns its number.
 
+    The plans are lines of `connectors.spool.fetching.messages`, since executors may have another version of this pack.
     Spark kills the worker that this runs in; the fetchers see their input end then, and hand back what they hold.
     """
-    run_fetchers([FetchPlan.from_json(plan) for plan in plans], 1, threading.Event(), outlive_reader=False)
+    run_fetchers([decode(plan, PLANS) for plan in plans], 1, threading.Event(), outlive_reader=False)
     return number
 
 

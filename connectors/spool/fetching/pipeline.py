@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import write_error
-from connectors.spool.fetching.target import FetchPlan, FetchTarget, Held, Intake
+from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.fetching.target import FetchTarget, Held, Intake
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.segments.id_keys import keys_of, no_keys
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, segment_name

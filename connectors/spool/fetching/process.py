@@ -1,9 +1,8 @@
-"""The process a fetcher runs in; `connectors.spool.fetching.group` starts it.
+"""The process a fetcher runs in; `connectors.spool.fetching.child` starts it.
 
-It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
-``{"allow": bytes}`` and ``{"order": [name, value]}``; the end of input means that the parent is gone, however it ended.
-On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``, ``note`` and ``error``.
-Logs go to standard error. Secrets come by the first line only, and are in no argument, no environment and no report.
+It knows no connector. It receives commands on standard input, `Start` first, and sends reports on standard output: the
+messages of `connectors.spool.fetching.messages`. The end of input means that the parent is gone, however it ended. Logs
+go to standard error. Secrets come with `Start` only, and are in no argument, no environment and no report.
 
 At the end it stops receiving, publishes and acks what it holds, hands back what it cannot store, and has ended within
 five seconds, whatever hangs.
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import logging
 import os
 import queue
@@ -21,28 +19,32 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import ParentWatch
 from connectors.spool.errors import missing_spool, write_error
-from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import (
-    FetchContext,
-    FetchPlan,
-    FetchTarget,
-    Intake,
-    Orders,
-    TargetStatus,
-    share_of,
+from connectors.spool.fetching.messages import (
+    COMMANDS,
+    Allow,
+    Fault,
+    Health,
+    Note,
+    Ordered,
+    Published,
+    Ready,
+    Report,
+    Start,
+    decode,
+    encode,
+    malformed,
 )
-from connectors.spool.ledger.fencing import claimed_epochs
-from connectors.spool.ledger.records import read_record
+from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
+from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.fetching.target import FetchContext, FetchTarget, Intake, Orders, TargetStatus
 from connectors.spool.segments.segment import SegmentInfo, segment_name
-from connectors.spool.segments.shapes import NUMBER_NAME
-from connectors.spool.store.base import Store
 
-__all__ = ["MAX_RECORDS_BETWEEN", "NO_READER", "ROOM", "FetchProcess", "ReaderWatch", "heartbeat_seconds"]
+__all__ = ["NO_READER", "FetchProcess", "Reporter"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,22 +58,8 @@ _SOONEST_CHECK: Final = 1.0
 _MAX_WAITING_REPORTS: Final = 10_000
 _FLUSH_TIMEOUT: Final = 0.3
 
-# What a fetcher outside of the source process reads in the ledger.
 NO_READER: Final = "SPOOL_NO_READER"
 """The code of the error that a fetcher reports while it pauses because there is no reader."""
-ROOM: Final = "room"
-"""The key under which a record announces room; the state of a ledger is the same with and without it."""
-MAX_RECORDS_BETWEEN: Final = 32
-"""The most records between two announcements of room."""
-_RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN
-_LONGEST_HEARTBEAT: Final = 60.0
-_HEARTBEATS_IN_AGE: Final = 4
-_EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is searched for
-
-
-def heartbeat_seconds(max_reader_age: float) -> float:
-    """Return how often a reader appends a record at least, so that its fetchers do not take it for gone."""
-    return min(_LONGEST_HEARTBEAT, max_reader_age / _HEARTBEATS_IN_AGE)
 
 
 class Reporter:
@@ -83,10 +71,10 @@ class Reporter:
         self._thread = threading.Thread(target=self._write, name="report", daemon=True)
         self._thread.start()
 
-    def send(self, kind: str, value: Any) -> None:
-        """Send one report; it is dropped if too many wait."""
+    def send(self, report: Report) -> None:
+        """Send one report; it is dropped if too many wait. `ConnectorError`: it is too long."""
         with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(json.dumps({kind: value}).encode() + b"\n")
+            self._lines.put_nowait(encode(report))
 
     def close(self) -> None:
         """Send what waits, if the parent reads."""
@@ -100,133 +88,6 @@ class Reporter:
             while (line := self._lines.get()) is not None:
                 while line:
                     line = line[os.write(self._descriptor, line) :]
-
-
-class PublishedBytes:
-    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
-
-    One thread adds, another one reads and forgets.
-    """
-
-    def __init__(self) -> None:
-        self.segments = 0
-        self.bytes = 0
-        self._forgotten = 0
-        self._base = 0
-        self._totals: list[int] = []
-
-    def add(self, number_of_bytes: int) -> None:
-        """Add one more segment."""
-        self.bytes += number_of_bytes
-        self._totals.append(self.bytes)
-        self.segments += 1
-
-    def up_to(self, segments: int) -> int:
-        """Return the bytes of the first so many segments, at most of all; at least of those that were forgotten."""
-        count = min(segments - self._forgotten, len(self._totals))
-        return self._totals[count - 1] if count > 0 else self._base
-
-    def forget(self, segments: int) -> None:
-        """Replace the first so many by their sum."""
-        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
-        if count > 0:
-            self._base = self._totals[count - 1]
-            self._forgotten += count
-            del self._totals[:count]
-
-
-class ReaderWatch:
-    """Reads in the ledger, for a fetcher outside of the source process, whether there is a reader and what it allows.
-
-    Ages come from the store's own times: at the first check by those of the newest record and of the fetcher's own
-    folder, which was made a moment ago; from then on by how long no newer record was seen. No two clocks are compared.
-    """
-
-    def __init__(self, store: Store, plan: FetchPlan, fetcher: str) -> None:
-        self._store = store
-        self._plan = plan
-        self._fetcher = fetcher
-        self._folder_made = store.written("inbox").get(fetcher)
-        self._epoch = 0
-        self._newest: tuple[int, int] | None = None
-        self._newest_age = 0.0
-        self._newest_seen = time.monotonic()
-        self._searched_to = (0, -1)
-        self._admitted = 0
-        self._room = plan.max_spool_bytes
-
-    def check(self, published: PublishedBytes) -> tuple[float, int]:
-        """Return the age of the newest record in seconds, and the bytes that the fetcher may publish in all.
-
-        Forgets in `published` what was admitted. OSError: the store does not answer.
-        """
-        times = self._record_times()
-        self._see_newest(times)
-        age = self._age()
-        if self._is_running_out(published):
-            self._search_room(times)
-            published.forget(self._admitted)
-        return age, published.up_to(self._admitted) + share_of(self._room, self._plan.share_of)
-
-    def _age(self) -> float:
-        return self._newest_age + time.monotonic() - self._newest_seen
-
-    def _is_running_out(self, published: PublishedBytes) -> bool:
-        """Whether it matters now how much room there is; else no record is read."""
-        if self._searched_to == (0, -1):
-            return True
-        share = share_of(self._room, self._plan.share_of)
-        left = published.up_to(self._admitted) + share - published.bytes
-        return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
-
-    def _record_times(self) -> dict[int, float]:
-        """Return when each record of the newest epoch that has some was written."""
-        times = self._of_epoch(self._epoch) if self._epoch else {}
-        if times and self._age() < _EPOCH_AGE:
-            return times
-        for epoch in reversed(claimed_epochs(self._store)):
-            if epoch <= self._epoch:
-                break
-            if later := self._of_epoch(epoch):
-                self._epoch = epoch
-                return later
-        return times
-
-    def _of_epoch(self, epoch: int) -> dict[int, float]:
-        written = self._store.written(f"ledger/{epoch}")
-        return {int(name): at for name, at in written.items() if NUMBER_NAME.fullmatch(name)}
-
-    def _see_newest(self, times: dict[int, float]) -> None:
-        newest = (self._epoch, max(times, default=-1))
-        if newest == self._newest:
-            return
-        if not times and self._newest is not None:
-            raise SpoolError(
-                "SPOOL_MISSING",
-                "The ledger of the spool is not there any more",
-                self._store.root,
-                "If the spool was wiped, end these fetchers; else restore it from a backup.",
-            )
-        self._newest_age = 0.0
-        if self._newest is None and times and self._folder_made is not None:
-            self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
-        self._newest, self._newest_seen = newest, time.monotonic()
-
-    def _search_room(self, times: dict[int, float]) -> None:
-        """Search the newest announcement among the records that were not searched yet."""
-        epoch, searched = self._searched_to
-        last = max(times, default=-1)
-        first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
-        for number in range(last, first, -1):
-            # A record may be trimmed between the list and this.
-            with contextlib.suppress(FileNotFoundError):
-                room = read_record(self._store, self._plan.spool, self._epoch, number).get(ROOM)
-                if room is not None:
-                    self._room = int(room["bytes"])
-                    self._admitted = int(room["through"].get(self._fetcher, -1)) + 1
-                    break
-        if last >= 0:
-            self._searched_to = (self._epoch, last)
 
 
 class FetchProcess:
@@ -245,15 +106,23 @@ class FetchProcess:
     def run(self) -> int:
         """Fetch until the parent wants no more; return the exit code."""
         first = self._control.readline()
-        if not first:
+        if not first.endswith(b"\n"):
             return 0
-        start = json.loads(first)
-        self._plan = plan = FetchPlan.from_json(start["plan"])
-        self._parent = ParentWatch(int(start["parent"]))
+        try:
+            start = decode(first, COMMANDS)
+            if not isinstance(start, Start):
+                raise malformed("it is not the first one")
+        except ConnectorError as error:
+            return self._report_fault(error)
+        return self._run(start)
+
+    def _run(self, start: Start) -> int:
+        self._plan = plan = start.plan
+        self._parent = ParentWatch(start.parent)
         self._is_external = bool(plan.share_of)
-        self._orders = Orders(start.get("orders"))
+        self._orders = Orders(start.orders)
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
-        self._intake = Intake(plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start["allow"])
+        self._intake = Intake(plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start.allowance)
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
         try:
@@ -263,11 +132,11 @@ class FetchProcess:
             module, _, name = plan.target.partition(":")
             make_target = getattr(importlib.import_module(module), name)
             context = FetchContext(
-                index=int(start["index"]),
+                index=start.index,
                 changed=lambda: self._events.put(("changed", None)),
                 fail=self.failed,
                 orders=self._orders,
-                note=lambda value: self._reporter.send("note", value),
+                note=lambda value: self._reporter.send(Note(value)),
             )
             return self._fetch(folder, make_target(plan.settings, context))
         except Exception as error:  # noqa: BLE001 - the parent must be told, whatever it is
@@ -278,7 +147,7 @@ class FetchProcess:
         pipeline.start()
         if self._is_external:
             threading.Thread(target=self._watch_reader, args=(folder,), name="reader", daemon=True).start()
-        self._reporter.send("ready", {"fetcher": folder.fetcher})
+        self._reporter.send(Ready(folder.fetcher))
         fault = self._watch(folder, target)
         self._arm_hard_limit()
         began = time.monotonic()
@@ -323,12 +192,21 @@ class FetchProcess:
         return event
 
     def _read_control(self) -> None:
-        while line := self._control.readline():
-            command = json.loads(line)
-            if "allow" in command:
-                self._intake.allow(int(command["allow"]))
-            if "order" in command:
-                self._orders.set(*command["order"])
+        # A line without an end is what a parent could write of it before it died.
+        while (line := self._control.readline()).endswith(b"\n"):
+            try:
+                command = decode(line, COMMANDS)
+            except ConnectorError as error:
+                self.failed(error)
+                return
+            match command:
+                case Allow():
+                    self._intake.allow(command.allowance)
+                case Ordered():
+                    self._orders.set(command.name, command.value)
+                case Start():
+                    self.failed(malformed("it is the first one again"))
+                    return
         self._arm_hard_limit()
         self._events.put(("stop", None))
 
@@ -347,9 +225,12 @@ class FetchProcess:
                 raise missing_spool(plan.root) from error
             except OSError as error:
                 self._disk_error = error
-                self._reporter.send("health", self._health(None))
+                self._reporter.send(self._health(None))
                 _log.warning("The folder of this fetcher cannot be made. %s", write_error(error, plan.root))
-            if self._next_event()[0] == "stop":
+            kind, fault = self._next_event()
+            if fault is not None:
+                raise fault
+            if kind == "stop":
                 return None
 
     def _watch_reader(self, folder: FetcherFolder) -> None:
@@ -394,8 +275,7 @@ class FetchProcess:
             # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
             self._published.forget(self._published.segments)
         # Reports may be lost when the parent does not read; the sum is still right in the next one.
-        report = {"number": segment.number, "bytes": segment.bytes, "total_bytes": self._published.bytes}
-        self._reporter.send("published", report)
+        self._reporter.send(Published(segment.number, segment.bytes, self._published.bytes))
 
     def disk_changed(self, error: OSError | None) -> None:
         """See `PipelineObserver.disk_changed`."""
@@ -408,26 +288,26 @@ class FetchProcess:
 
     def _report_health(self, target: FetchTarget) -> None:
         self._next_health = time.monotonic() + _SOONEST_HEALTH
-        self._reporter.send("health", self._health(target))
+        self._reporter.send(self._health(target))
 
-    def _health(self, target: FetchTarget | None) -> dict[str, Any]:
+    def _health(self, target: FetchTarget | None) -> Health:
         status = TargetStatus(0, 0, None) if target is None else target.status()
         error = status.error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._plan.root)
         with self._intake.lock:
-            return {
-                "held_bytes": self._intake.held_bytes,
-                "held_rows": self._intake.held_rows,
-                "fetched_bytes": self._intake.fetched_bytes,
-                "fetched_rows": self._intake.fetched_rows,
-                "paused": not self._intake.open,
-                "settled_at": self._intake.settled_at(),
-                "streams": status.streams,
-                "streams_open": status.streams_open,
-                "error": None if error is None else error.to_json(),
-                "counters": dict(status.counters),
-            }
+            return Health(
+                held_bytes=self._intake.held_bytes,
+                held_rows=self._intake.held_rows,
+                fetched_bytes=self._intake.fetched_bytes,
+                fetched_rows=self._intake.fetched_rows,
+                paused=not self._intake.open,
+                settled_at=self._intake.settled_at(),
+                streams=status.streams,
+                streams_open=status.streams_open,
+                error=error,
+                counters=status.counters,
+            )
 
     def _report_fault(self, fault: BaseException) -> int:
         """Report why this process ends; return the exit code."""
@@ -439,12 +319,12 @@ class FetchProcess:
             what, process = f"A fetcher failed: {type(fault).__name__}", f"pid {os.getpid()}"
             action = "It is restarted; the driver's log has the stack."
             fault = ServiceUnavailableError("FETCHER_FAILED", what, process, action)
-        self._reporter.send("error", {"terminal": not fault.transient, "error": fault.to_json()})
+        self._reporter.send(Fault(terminal=not fault.transient, error=fault))
         return 0 if not fault.transient else 1
 
 
 def main() -> None:
-    """Run as a fetcher, with the pipes of `connectors.spool.fetching.group`."""
+    """Run as a fetcher, with the pipes of `connectors.spool.fetching.child`."""
     # A terminal's Ctrl-C is for the parent: it decides, and this process still hands back what it holds.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(asctime)s %(levelname)s fetcher %(process)d %(name)s: %(message)s")

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,69 +27,8 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError
 from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import PublishTimes, Sizes
-from connectors.spool.store.base import StoreAccess
 
-__all__ = ["Block", "FetchContext", "FetchPlan", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus", "share_of"]
-
-
-def share_of(room: int, fetchers: int) -> int:
-    """Return what each fetcher may add; at least one byte while there is any room: a fetcher may exceed its share."""
-    return max(room // fetchers, 1) if room > 0 else 0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
-    """What every fetcher of a spool receives at its start, by pipe; secrets are never shown.
-
-    Attributes:
-        target: the function that builds the target, as ``module:name``. It is called with `settings` and a
-            `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
-        source: index of the subscription or stream in the spool's list of sources.
-        publish_period: seconds: the shortest time between two publications and, unless one is still under way, the
-            longest that a row waits for its own.
-        segment_bytes, segment_rows: size at which a segment is published at once.
-        max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
-        compression: of the rows in segments: ``lz4``, or an empty text for none.
-        access: the JSON of a `StoreAccess`.
-        share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the
-            source process is elsewhere; 0 if the parent says what may be fetched.
-        max_reader_age: seconds without a record in the ledger after which those fetchers pause.
-        ordered: the source keeps an order, so one process at a time fetches it (rule R3).
-        has_identity: whether the spool has an identity, to be checked before anything is made in its place.
-    """
-
-    target: str
-    root: str
-    spool: str
-    hash_key: bytes = field(repr=False)
-    source: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    publish_period: float = 0.1
-    segment_bytes: int = 64 << 20
-    segment_rows: int = 1 << 20
-    max_held_bytes: int = 256 << 20
-    max_held_rows: int = 2_000_000
-    compression: str = ""
-    access: Mapping[str, Any] | None = field(default=None, repr=False)
-    share_of: int = 0
-    max_spool_bytes: int = 0
-    max_reader_age: float = 0.0
-    ordered: bool = False
-    has_identity: bool = False
-
-    @property
-    def store_access(self) -> StoreAccess | None:
-        """How to reach the object store that the spool is on."""
-        return None if self.access is None else StoreAccess.from_json(self.access)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as a JSON object, for the pipe."""
-        return {**asdict(self), "hash_key": self.hash_key.hex()}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> FetchPlan:
-        """Return the plan that `to_json` wrote."""
-        return cls(**{**value, "hash_key": bytes.fromhex(value["hash_key"])})
+__all__ = ["Block", "FetchContext", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus"]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from connectors.core.errors import (
 )
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import full_disk_error, no_room
-from connectors.spool.fetching.group import FetcherStatus, OutageLog
+from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
@@ -36,6 +36,7 @@ from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
+from connectors.spool.stream.outages import OutageLog
 from connectors.spool.stream.slices import bytes_between
 
 __all__ = ["Background", "DuplicateWatch", "Fetching", "Freshness", "Reason", "StartFetching", "StreamSettings"]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spool.fetching.external import ExternalFetching
+from connectors.core.errors import SpoolDamagedError, SpoolVersionError
+from connectors.spool.fetching.external import ExternalFetching, fetch_in_task
+from connectors.spool.fetching.messages import FetchPlan, encode
 from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.fetching.process import PublishedBytes, ReaderWatch, heartbeat_seconds
-from connectors.spool.fetching.target import FetchPlan, share_of
+from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.base import Holder, StoreWriting
 from connectors.spool.store.local import LocalStore
@@ -262,3 +263,18 @@ def test_a_fetcher_that_begins_while_temporary_files_are_looked_through_keeps_it
     with ExitStack() as stack:
         clear_temporary(Watched(str(spool.root), "reader"))
         assert owners(spool) == {began[0].fetcher}
+
+
+def test_room_that_makes_no_sense_in_a_record_with_a_right_checksum_is_a_named_error(spool: HandSpool) -> None:
+    ledger = spool.open()
+    watch = watch_of(spool)
+    ledger.append({"room": {"bytes": "much", "through": {}}})
+    with pytest.raises(SpoolDamagedError, match=r"SPOOL_RECORD_DAMAGED.*room.bytes"):
+        watch.check(published())
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_plan_of_a_driver_with_another_version_is_refused_on_an_executor(spool: HandSpool, version: int) -> None:
+    line = encode(plan_of(spool)).replace(b'"v": 1', f'"v": {version}'.encode())
+    with pytest.raises(SpoolVersionError, match="FETCHER_OTHER_VERSION"):
+        fetch_in_task(0, [line])

@@ -19,11 +19,26 @@ from typing import Any
 
 import pytest
 
+from connectors.core.errors import ConnectorError
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
-from connectors.spool.fetching.group import FetcherGroup, FetcherStatus, next_allowance
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.messages import (
+    MAX_COMMAND_BYTES,
+    REPORTS,
+    Allow,
+    Fault,
+    FetchPlan,
+    Published,
+    Report,
+    Start,
+    decode,
+    encode,
+)
 from connectors.spool.fetching.process import FetchProcess, Reporter
-from connectors.spool.fetching.target import FetchPlan, Held, Intake
+from connectors.spool.fetching.room import next_allowance
+from connectors.spool.fetching.target import Held, Intake
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader
 from connectors.spool.store.local import LocalStore
 from tests.support.fetch_targets import FAILPOINTS, PATIENT, numbers_of, read_log
@@ -354,7 +369,7 @@ def test_a_fetcher_that_hangs_at_the_end_is_ended_by_the_kernel_at_its_limit(spo
 PARENT = """
 import json, os, sys, time
 from pathlib import Path
-from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.group import FetcherGroup
 
 limits = json.loads(sys.argv[4])
@@ -482,7 +497,7 @@ class Silent(Reporter):
     def __init__(self) -> None:
         """There is no pipe."""
 
-    def send(self, kind: str, value: Any) -> None:
+    def send(self, report: Report) -> None:
         """Drop it."""
 
 
@@ -649,6 +664,132 @@ def test_a_block_without_rows_is_let_go_of_at_once() -> None:
         assert (intake.held_bytes, intake.held_rows) == (0, 0)
 
 
+# Lines that are no messages, and fetchers of another version of this pack.
+
+
+class Kept(Reporter):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+
+    def send(self, report: Report) -> None:
+        self.reports.append(report)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"hello\n", "FETCHER_MESSAGE_MALFORMED"),
+        (encode(Allow(1)), "FETCHER_MESSAGE_MALFORMED"),
+        (b'{"plan": {}, "index": 0, "parent": 1, "allow": null}\n', "FETCHER_MESSAGE_MALFORMED"),
+        (b'{"v": 2, "start": {}}\n', "FETCHER_OTHER_VERSION"),
+    ],
+)
+def test_a_fetcher_that_is_started_with_no_start_of_its_version_says_so_and_ends(line: bytes, code: str) -> None:
+    reporter = Kept()
+    assert FetchProcess(io.BytesIO(line), reporter).run() == 0
+    (fault,) = reporter.reports
+    assert isinstance(fault, Fault)
+    assert (fault.terminal, fault.error.code) == (True, code)
+
+
+@pytest.mark.parametrize("line", [b"", b'{"v": 1, "start": {"pl'])
+def test_a_parent_that_dies_before_it_has_sent_the_start_is_no_error(line: bytes) -> None:
+    reporter = Kept()
+    assert FetchProcess(io.BytesIO(line), reporter).run() == 0
+    assert reporter.reports == []
+
+
+@pytest.mark.parametrize("kind", ["no message", "another start", "another version"])
+def test_a_command_that_is_none_ends_a_fetcher_with_a_named_error(spool: Spool, kind: str) -> None:
+    start = encode(Start(spool.plan(total=100_000, gap=0.01), 0, os.getpid()))
+    line = {"no message": b"hello\n", "another start": start, "another version": b'{"v": 2, "pause": {}}\n'}[kind]
+    command = [sys.executable, "-m", "connectors.spool.fetching.process"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(start)
+        process.stdin.flush()
+        wait_for(lambda: spool.numbers("ack"))
+        process.stdin.write(line)
+        process.stdin.flush()
+        reports = [decode(line, REPORTS) for line in process.stdout]
+    (fault,) = [report for report in reports if isinstance(report, Fault)]
+    assert fault.terminal
+    assert fault.error.code == ("FETCHER_OTHER_VERSION" if kind == "another version" else "FETCHER_MESSAGE_MALFORMED")
+    assert sorted(spool.numbers("ack") + spool.numbers("nack")) == spool.numbers("receive")
+    assert spool.numbers("close") == []
+    assert any(line["kind"] == "close" for line in spool.log())
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("hello\n", "FETCHER_MESSAGE_MALFORMED"),
+        ('{"published": {"number": 0, "bytes": 1, "total_bytes": 1}}\n', "FETCHER_MESSAGE_MALFORMED"),
+        ('{"v": 1, "paused": {}}\n', "FETCHER_MESSAGE_MALFORMED"),
+        ('{"v": 2, "health": {}}\n', "FETCHER_OTHER_VERSION"),
+        ("x" * 100_000, "FETCHER_MESSAGE_MALFORMED"),
+    ],
+)
+def test_a_report_that_is_none_ends_all_fetchers_with_a_named_error(spool: Spool, line: str, code: str) -> None:
+    group = spool.start(spool.plan(total=100_000, gap=0.01, report=line), count=2)
+    assert wait_for(group.terminal_error).code == code
+    wait_for(lambda: all(status.pid is None for status in group.status()))
+    assert sorted(spool.numbers("ack") + spool.numbers("nack")) == sorted(spool.numbers("receive"))
+
+
+def test_an_order_that_the_pipe_does_not_take_whole_is_refused_and_the_others_arrive(spool: Spool) -> None:
+    noted: list[Any] = []
+    group = FetcherGroup(on_note=lambda _index, value: noted.append(value))
+    group.add(spool.plan(), 1)
+    spool.groups.append(group)
+    group.order(0, "name", "before")
+    group.start()
+    wait_for(lambda: ["name", "before"] in noted)
+    with pytest.raises(ConnectorError, match="FETCHER_MESSAGE_TOO_LONG"):
+        group.order(0, "name", "x" * MAX_COMMAND_BYTES)
+    group.order(0, "other", "after")
+    wait_for(lambda: ["other", "after"] in noted)
+    assert ["name", "before"] in noted
+    assert group.terminal_error() is None
+
+
+UPGRADED = """
+import os, signal, sys, time
+from pathlib import Path
+from connectors.spool.fetching import messages
+from connectors.spool.fetching.group import FetcherGroup
+
+settings = {"log": sys.argv[2], "total": 1000, "rows": 10, "bytes": 100, "gap": 0.02}
+target = "tests.support.fetch_targets:NumberTarget"
+plan = messages.FetchPlan(target, sys.argv[1], "spool", bytes(16), settings=settings)
+group = FetcherGroup()
+group.add(plan, 1)
+group.start()
+while not group.healthy:
+    time.sleep(0.01)
+file = Path(messages.__file__)
+file.write_text(file.read_text().replace("VERSION: Final = 1", "VERSION: Final = 2"))
+os.kill(group.status()[0].pid, signal.SIGKILL)
+while group.terminal_error() is None:
+    time.sleep(0.01)
+group.stop()
+print(group.terminal_error().code, group.status()[0].starts)
+"""
+
+
+def test_a_pack_that_is_upgraded_while_a_query_runs_stops_it_with_a_named_error(spool: Spool, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("connectors", "tests/support"):
+        shutil.copytree(REPOSITORY / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "npm", "clients"))
+    program = [sys.executable, "-c", UPGRADED, str(spool.root), str(spool.log_path)]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    ended = subprocess.run(program, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["FETCHER_OTHER_VERSION", "2"], ended.stderr
+
+
 # What a fetcher costs and says.
 
 
@@ -656,7 +797,7 @@ def test_reports_that_nobody_reads_hold_up_nobody() -> None:
     read_end, write_end = os.pipe()
     reporter = Reporter(write_end)
     for number in range(30_000):
-        reporter.send("health", {"number": number})
+        reporter.send(Published(number, 1, number))
     reporter.close()
     os.close(read_end)
 

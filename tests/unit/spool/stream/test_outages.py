@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
-from connectors.spool.fetching.group import FetcherStatus, OutageLog
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.stream.outages import OutageLog
 
 GONE = ServiceUnavailableError("PUBSUB_UNAVAILABLE", "Nobody listens", "localhost:9")
 DENIED = AccessDeniedError("PUBSUB_PERMISSION_DENIED", "Pulling is denied", "s")
