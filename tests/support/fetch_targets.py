@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.failpoints import failpoint
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
+
+if TYPE_CHECKING:
+    from connectors.pubsub.source.acks import Received
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def set_limits(limits: Mapping[str, float]) -> None:
         setattr(sys.modules[module], attribute, seconds)
 
 
-def limited_pubsub(settings: Mapping[str, Any], context: FetchContext) -> FetchTarget:
+def limited_pubsub(settings: Mapping[str, Any], context: FetchContext) -> FetchTarget[Received, Received]:
     """The target of Pub/Sub in a process with the limits that the settings have beside its own."""
     from connectors.pubsub.source.fetcher import PubSubFetch  # noqa: PLC0415 - a second that the other targets need not wait
 
@@ -81,7 +84,7 @@ def limited_pubsub(settings: Mapping[str, Any], context: FetchContext) -> FetchT
     return PubSubFetch({name: value for name, value in settings.items() if name != "limits"}, context)
 
 
-class NumberTarget:
+class NumberTarget(FetchTarget[Delivery, Token]):
     """A target that counts.
 
     Settings: log (path), total, rows (a delivery), bytes (a row), gap (seconds between deliveries), first_alone
@@ -103,7 +106,7 @@ class NumberTarget:
         if settings.get("fail") == "start":
             raise ImportError("a library is missing")
 
-    def start(self, intake: Intake) -> None:
+    def start(self, intake: Intake[Delivery, Token]) -> None:
         self._write("start", ())
         self._stopped.clear()
         self._thread = threading.Thread(target=self._receive, args=(intake,), daemon=True)
@@ -115,12 +118,11 @@ class NumberTarget:
             self._thread.join()
         self._write("stop", ())
 
-    def decode(self, deliveries: Sequence[object]) -> Block:
+    def decode(self, deliveries: Sequence[Delivery]) -> Block[Token]:
         if self._settings.get("fail") == "decode":
             raise ValueError("not to be decoded")
-        taken = [each for each in deliveries if isinstance(each, Delivery)]
-        numbers = tuple(number for each in taken for number in each.numbers)
-        self._decoded.update(taken)
+        numbers = tuple(number for each in deliveries for number in each.numbers)
+        self._decoded.update(deliveries)
         ids = pa.array([str(number) for number in numbers], pa.string())
         payloads = pa.array([b"x" * self._settings["bytes"]] * len(numbers), pa.binary())
         rows = pa.record_batch({"messageId": ids, "payload": payloads})
@@ -129,15 +131,14 @@ class NumberTarget:
         notes = [list(numbers)] if self._settings.get("notes") else []
         return Block(rows, None if notes else ids, sizes, published, Token(numbers), notes=notes)
 
-    def on_durable(self, token: object) -> None:
-        assert isinstance(token, Token)
+    def on_durable(self, token: Token) -> None:
         self._write("ack", token.numbers)
         self._acked.set()
         failpoint("fetch.after_ack")
 
-    def on_given_up(self, tokens: Sequence[object]) -> None:
-        numbers = [number for token in tokens if isinstance(token, Delivery | Token) for number in token.numbers]
-        if not self._decoded.isdisjoint(tokens):
+    def on_given_up(self, held: Sequence[Delivery | Token]) -> None:
+        numbers = [number for one in held for number in one.numbers]
+        if not self._decoded.isdisjoint(held):
             raise AssertionError("a delivery is given up whose lease belongs to a block")
         self._decoded.clear()
         self._write("nack", numbers)
@@ -154,7 +155,7 @@ class NumberTarget:
         self._write("close", ())
         assert deadline > time.monotonic()
 
-    def _receive(self, intake: Intake) -> None:
+    def _receive(self, intake: Intake[Delivery, Token]) -> None:
         if self._settings.get("fail") == "gone":
             self._context.fail(_gone())
         if self._settings.get("report"):

@@ -96,7 +96,7 @@ class Target:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, intake: Any) -> None:
+    def start(self, intake: Intake[list[str], list[str]]) -> None:
         self._stopped.clear()
         self._thread = threading.Thread(target=self._receive, args=(intake,), daemon=True)
         self._thread.start()
@@ -108,7 +108,7 @@ class Target:
         if self._thread is not None:
             self._thread.join()
 
-    def _receive(self, intake: Any) -> None:
+    def _receive(self, intake: Intake[list[str], list[str]]) -> None:
         service = self._service
         while not self._stopped.is_set():
             with service.changed:
@@ -121,20 +121,20 @@ class Target:
                 ids = due[first : first + _ROWS_A_DELIVERY]
                 intake.put(ids, ROW_BYTES * len(ids), len(ids))
 
-    def decode(self, deliveries: Sequence[Any]) -> Block:
+    def decode(self, deliveries: Sequence[list[str]]) -> Block[list[str]]:
         ids = [each for delivery in deliveries for each in delivery]
         rows = pa.record_batch({"id": pa.array(ids, pa.string()), "payload": pa.array([i.encode() for i in ids])})
         times = [self._service.published.index(each) for each in ids]
         sizes = np.full(len(ids), ROW_BYTES, np.int64)
         return Block(rows, pa.array(ids, pa.string()), sizes, (min(times), max(times)), ids)
 
-    def on_durable(self, token: Any) -> None:
+    def on_durable(self, token: list[str]) -> None:
         self._service.ack(token)
         self._held.difference_update(token)
 
-    def on_given_up(self, tokens: Sequence[Any]) -> None:
-        for token in tokens:
-            self._held.difference_update(token)
+    def on_given_up(self, held: Sequence[list[str]]) -> None:
+        for ids in held:
+            self._held.difference_update(ids)
 
     def status(self) -> TargetStatus:
         return TargetStatus(1, 1, None)

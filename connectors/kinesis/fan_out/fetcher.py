@@ -12,7 +12,7 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,19 @@ from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
 from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
-from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
+from connectors.kinesis.fan_out.subscription import (
+    Begins,
+    Fetched,
+    FetchedIntake,
+    Order,
+    ShardSubscription,
+    SubscriptionHost,
+)
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
-from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, TargetStatus
 from connectors.spool.segments.segment import Sizes
 
 __all__ = ["DEREGISTER", "TARGET", "KinesisFetch"]
@@ -40,12 +47,10 @@ DEREGISTER: Final = "deregister "
 
 T = TypeVar("T")
 _STOP_SECONDS: Final = 1.0
-_Begins: TypeAlias = "list[tuple[Order, Position]]"
-"""Stands for deliveries while their rows are written: where each shard began."""
 
 
-class KinesisFetch:
-    """The target of Kinesis; see `connectors.spool.fetching.target.FetchTarget`.
+class KinesisFetch(FetchTarget[Fetched, Begins]):
+    """The target of Kinesis: deliveries are records of one shard, and tokens where each shard began.
 
     Its settings are ``client`` (options of the client, as JSON), ``deaggregate`` and ``stall_seconds``.
     """
@@ -62,7 +67,7 @@ class KinesisFetch:
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
         context.orders.listen(self._receive_order)
 
-    def start(self, intake: Intake) -> None:
+    def start(self, intake: FetchedIntake) -> None:
         """Subscribe to the shards that are ordered."""
         self._in_loop(self._begin(intake))
 
@@ -70,9 +75,9 @@ class KinesisFetch:
         """End the subscriptions."""
         self._in_loop(self._halt())
 
-    def decode(self, deliveries: Sequence[object]) -> Block:
+    def decode(self, deliveries: Sequence[Fetched]) -> Block[Begins]:
         """Return the rows of these records, shard by shard, and the cached ranges that they are."""
-        runs = _runs(cast("Sequence[Fetched]", deliveries))
+        runs = _runs(deliveries)
         decoded = [self._decode_run(run) for run in runs]
         ranges = [cached for cached, _, _ in decoded]
         packed = _packed(chain.from_iterable(rows for _, _, rows in decoded))
@@ -115,15 +120,15 @@ class KinesisFetch:
         )
         return cached, sum(row_bytes(*part) for part in parts), batches(records, opened, stream, order.key[1])
 
-    def on_durable(self, _token: object) -> None:
+    def on_durable(self, token: Begins) -> None:  # noqa: ARG002 - as the interface has it
         """Acknowledge nothing: the stream has its records still."""
         failpoint("fetch.after_ack")
 
-    def on_given_up(self, tokens: Sequence[object]) -> None:
+    def on_given_up(self, held: Sequence[Fetched | Begins]) -> None:
         """Fetch again what was not stored, from where each shard stood."""
         back: dict[ShardKey, tuple[Order, Position]] = {}
-        for token in tokens:
-            begins = [(token.order, token.after)] if isinstance(token, Fetched) else cast("_Begins", token)
+        for one in held:
+            begins = [(one.order, one.after)] if isinstance(one, Fetched) else one
             for order, position in begins:
                 back.setdefault(order.key, (order, position))
         self._loop.call_soon_threadsafe(self._go_back, back)
@@ -149,7 +154,7 @@ class KinesisFetch:
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _begin(self, intake: Intake) -> None:
+    async def _begin(self, intake: FetchedIntake) -> None:
         self._host.intake = intake
         for key in self._shards:
             self._run(key)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
@@ -25,7 +25,7 @@ from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["Fetched", "Order", "ShardSubscription", "SubscriptionHost"]
+__all__ = ["Begins", "Fetched", "FetchedIntake", "Order", "ShardSubscription", "SubscriptionHost"]
 
 _log = logging.getLogger(__name__)
 _REOPEN: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
@@ -71,6 +71,11 @@ class Fetched:
     ended: bool
 
 
+Begins: TypeAlias = list[tuple[Order, Position]]
+"""Stands for deliveries while their rows are written: where each shard began."""
+FetchedIntake: TypeAlias = Intake[Fetched, Begins]
+
+
 class SubscriptionHost:
     """What the subscriptions of a fetcher share: connections, signatures, room, and reports; used in one event loop."""
 
@@ -79,7 +84,7 @@ class SubscriptionHost:
         self.stall_seconds = stall_seconds
         self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
         self.http = Http2Client()
-        self.intake: Intake | None = None
+        self.intake: FetchedIntake | None = None
         self.error: ConnectorError | None = None
         self._context = context
 

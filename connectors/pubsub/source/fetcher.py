@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.retry import RetryPolicy
@@ -24,7 +24,7 @@ from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
 from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth, start_thread
 from connectors.pubsub.source.subscription import require_readable
-from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
 
@@ -83,8 +83,8 @@ class PubSubFetchSettings:
         return cls(**{**value, "transport": transport, "service_account": account and ServiceAccount(**account)})
 
 
-class PubSubFetch:
-    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`."""
+class PubSubFetch(FetchTarget[Received, Received]):
+    """The target of Pub/Sub: deliveries are responses, and tokens their ack ids."""
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
         parsed = self._settings = PubSubFetchSettings.from_json(settings)
@@ -107,7 +107,7 @@ class PubSubFetch:
         )
         self._peeked: list[Received] = []
         self._readers: list[PullStreamReader] = []
-        self._intake: Intake | None = None
+        self._intake: Intake[Received, Received] | None = None
         self._closed = threading.Event()
         self._check_every = parsed.check_every_seconds if context.index == 0 else threading.TIMEOUT_MAX
         self._topic_deleted: SourceGoneError | None = None
@@ -115,7 +115,7 @@ class PubSubFetch:
         start_thread("monitor", self._watch_subscription, context)
         start_thread("pauses", self._close_streams_in_pauses, context)
 
-    def start(self, intake: Intake) -> None:
+    def start(self, intake: Intake[Received, Received]) -> None:
         """Open the streams."""
         self._intake = intake
         self._readers = [
@@ -137,29 +137,27 @@ class PubSubFetch:
         for reader in self._readers:
             reader.join()
 
-    def decode(self, deliveries: Sequence[object]) -> Block:
+    def decode(self, deliveries: Sequence[Received]) -> Block[Received]:
         """Return the messages of these responses."""
-        received = cast("Sequence[Received]", deliveries)
-        messages = self._decoder.decode([part.response for part in received])
-        token = self._deadlines.merge(received, messages.ack_ids)
+        messages = self._decoder.decode([part.response for part in deliveries])
+        token = self._deadlines.merge(deliveries, messages.ack_ids)
         block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
         if self._settings.dedup_attribute:
             block.other_ids = other_ids(messages.rows, self._settings.dedup_attribute)
             block.counters = {DEDUP_ATTRIBUTE_MISSING: block.other_ids.values.null_count}
         return block
 
-    def on_durable(self, token: object) -> None:
+    def on_durable(self, token: Received) -> None:
         """Ack a block."""
-        received = cast("Received", token)
         if self._settings.peek:
-            self._peeked.append(received)
+            self._peeked.append(token)
             return
-        self._deadlines.release(received)
-        self._acks.acknowledge(received.ack_ids)
+        self._deadlines.release(token)
+        self._acks.acknowledge(token.ack_ids)
 
-    def on_given_up(self, tokens: Sequence[object]) -> None:
+    def on_given_up(self, held: Sequence[Received]) -> None:
         """Nack blocks and responses."""
-        self._deadlines.nack(cast("Sequence[Received]", tokens))
+        self._deadlines.nack(held)
 
     def status(self) -> TargetStatus:
         """Return how many streams are open, the service's health, and the counters."""

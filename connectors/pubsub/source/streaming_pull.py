@@ -14,7 +14,7 @@ from typing import Final
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.client import PullStream
-from connectors.pubsub.source.acks import Deadlines
+from connectors.pubsub.source.acks import Deadlines, Received
 from connectors.spool.fetching.target import FetchContext, Intake
 
 __all__ = ["PullStreamReader", "ServiceHealth", "message_count", "start_thread"]
@@ -81,7 +81,7 @@ class PullStreamReader:
         self,
         name: str,
         open_stream: Callable[[], PullStream],
-        intake: Intake,
+        intake: Intake[Received, Received],
         deadlines: Deadlines,
         health: ServiceHealth,
         context: FetchContext,

@@ -14,14 +14,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol
 
 import pyarrow as pa
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import write_error
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.fetching.target import FetchTarget, Held, Intake
+from connectors.spool.fetching.target import Delivery, FetchTarget, Held, Intake, Token
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.segments.id_keys import keys_of, no_keys
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, segment_name
@@ -97,11 +97,16 @@ class PipelineObserver(Protocol):
         """End this process: a thread has ended with an error."""
 
 
-class Pipeline:
+class Pipeline(Generic[Delivery, Token]):
     """The writing and the publishing thread of a fetcher; the target puts deliveries into the intake."""
 
     def __init__(
-        self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget, intake: Intake, observer: PipelineObserver
+        self,
+        plan: FetchPlan,
+        folder: FetcherFolder,
+        target: FetchTarget[Delivery, Token],
+        intake: Intake[Delivery, Token],
+        observer: PipelineObserver,
     ) -> None:
         self._plan = plan
         self._folder = folder
@@ -189,7 +194,7 @@ class Pipeline:
         with self._intake.lock:
             return not (self._closing and self._intake.empty)
 
-    def _wait_for_work(self) -> tuple[list[Held], bool]:
+    def _wait_for_work(self) -> tuple[list[Held[Delivery]], bool]:
         """Wait until a block can be filled or a segment is due; return deliveries to decode and whether to roll."""
         intake = self._intake
         with intake.lock:
@@ -213,9 +218,9 @@ class Pipeline:
                 return [], False
             return intake.take(self._block_bytes), not intake.queue
 
-    def _append(self, taken: list[Held]) -> None:
+    def _append(self, taken: list[Held[Delivery]]) -> None:
         failpoint("fetch.before_decode")
-        block = self._target.decode([held.token for held in taken])
+        block = self._target.decode([held.item for held in taken])
         wire_bytes = sum(held.wire_bytes for held in taken)
         rows, row_bytes = len(block.rows) + block.more_rows, int(block.sizes.sum()) + block.more_bytes
         held = Held(block.token, wire_bytes, rows, taken[0].received_at, row_bytes)
@@ -234,7 +239,7 @@ class Pipeline:
             for more, sizes in block.more:
                 self._segment.append(more, no_keys(len(more)), sizes, None)
         else:
-            self._target.on_durable(held.token)
+            self._target.on_durable(held.item)
 
     def _begin(self, schema: pa.Schema) -> SegmentWriter:
         with self._intake.lock:
@@ -293,7 +298,7 @@ class Pipeline:
             self._observer.published(info)
             failpoint("fetch.after_publish_before_ack")
             for held in durable:
-                self._target.on_durable(held.token)
+                self._target.on_durable(held.item)
         finally:
             with self._intake.lock:
                 self._acking = False
@@ -325,10 +330,10 @@ class Pipeline:
             # It has its name, yet perhaps not durably: the number can be neither used again nor skipped.
             raise FetcherEndedError("a segment may or may not be durable")
 
-    def _hand_back(self, lost: list[Held]) -> None:
+    def _hand_back(self, lost: list[Held[Delivery] | Held[Token]]) -> None:
         failpoint("fetch.before_nack")
         if lost:
-            self._target.on_given_up([held.token for held in lost])
+            self._target.on_given_up([held.item for held in lost])
 
     def _recover(self, error: OSError) -> None:
         """Wait until the disk takes data, then receive again."""

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import ParentWatch
@@ -122,7 +122,9 @@ class FetchProcess:
         self._is_external = bool(plan.share_of)
         self._orders = Orders(start.orders)
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
-        self._intake = Intake(plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start.allowance)
+        self._intake: Intake[Any, Any] = Intake(
+            plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start.allowance
+        )
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
         try:
@@ -142,7 +144,7 @@ class FetchProcess:
         except Exception as error:  # noqa: BLE001 - the parent must be told, whatever it is
             return self._report_fault(error)
 
-    def _fetch(self, folder: FetcherFolder, target: FetchTarget) -> int:
+    def _fetch(self, folder: FetcherFolder, target: FetchTarget[Any, Any]) -> int:
         pipeline = Pipeline(self._plan, folder, target, self._intake, self)
         pipeline.start()
         if self._is_external:
@@ -162,7 +164,7 @@ class FetchProcess:
         self._report_health(target)
         return 0 if fault is None else self._report_fault(fault)
 
-    def _watch(self, folder: FetcherFolder, target: FetchTarget) -> BaseException | None:
+    def _watch(self, folder: FetcherFolder, target: FetchTarget[Any, Any]) -> BaseException | None:
         """Report the state until it is time to end; return the error that ends this process, if it is one."""
         while True:
             kind, error = self._next_event()
@@ -286,11 +288,11 @@ class FetchProcess:
         """See `PipelineObserver.failed`; a target reports errors of its own threads here too."""
         self._events.put(("fault", error))
 
-    def _report_health(self, target: FetchTarget) -> None:
+    def _report_health(self, target: FetchTarget[Any, Any]) -> None:
         self._next_health = time.monotonic() + _SOONEST_HEALTH
         self._reporter.send(self._health(target))
 
-    def _health(self, target: FetchTarget | None) -> Health:
+    def _health(self, target: FetchTarget[Any, Any] | None) -> Health:
         status = TargetStatus(0, 0, None) if target is None else target.status()
         error = status.error or self._reader_error
         if self._disk_error is not None:

@@ -7,7 +7,7 @@ the two, what was received travels as *deliveries* and *tokens*, which only the 
     service --response--> target --put(delivery)--> intake --decode(deliveries)--> block (rows, token)
                                                                |
     service <---ack------ target <--on_durable(token)---- segment published
-    service <---nack----- target <--on_given_up(tokens)-- or not
+    service <---nack----- target <--on_given_up(held)---- or not
 
 Everything that was put is returned exactly once: its block's token by `on_durable`, or the token or the delivery itself
 by `on_given_up`, in the order of arrival.
@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -30,9 +30,15 @@ from connectors.spool.segments.segment import PublishTimes, Sizes
 
 __all__ = ["Block", "FetchContext", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus"]
 
+Delivery = TypeVar("Delivery")
+"""What a target receives and puts into the intake."""
+Token = TypeVar("Token")
+"""What stands for the deliveries that a block was decoded from."""
+Item = TypeVar("Item")
+
 
 @dataclass(slots=True)
-class Block:
+class Block(Generic[Token]):
     """Decoded rows, ready to be written.
 
     Attributes:
@@ -49,7 +55,7 @@ class Block:
     ids: pa.Array | None
     sizes: Sizes
     published: PublishTimes
-    token: object
+    token: Token
     counters: Mapping[str, int] = field(default_factory=dict)
     other_ids: OtherIds | None = None
     notes: Sequence[Any] = ()
@@ -72,20 +78,20 @@ class TargetStatus:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """A delivery, or the block that some deliveries became; `row_bytes` is None for a delivery.
+class Held(Generic[Item]):
+    """A delivery, or the token of the block that some became; `row_bytes` is None for a delivery.
 
     The rows of a delivery are an estimate. `received_at` is the `time.monotonic` of the (first) arrival.
     """
 
-    token: object
+    item: Item
     wire_bytes: int
     rows: int
     received_at: float
     row_bytes: int | None = None
 
 
-class Intake:
+class Intake(Generic[Delivery, Token]):
     """Where a target puts what it receives, and the stages behind it.
 
     Everything held is in one of four stages, which follow one another in the order of arrival::
@@ -109,10 +115,10 @@ class Intake:
         self._allowance = allowance
         self.wake_at_bytes = 0
         """So many bytes in the queue notify `work`."""
-        self.queue: deque[Held] = deque()
-        self.decoding: list[Held] = []
-        self.writing: list[Held] = []
-        self.publishing: list[Held] = []
+        self.queue: deque[Held[Delivery]] = deque()
+        self.decoding: list[Held[Delivery]] = []
+        self.writing: list[Held[Token]] = []
+        self.publishing: list[Held[Token]] = []
         self.queued_bytes = self.held_bytes = self.held_rows = 0
         self.fetched_bytes = self.fetched_rows = 0
         self._undecoded_bytes = self._decoded_bytes = 0
@@ -120,7 +126,7 @@ class Intake:
 
     # What targets call, in any thread.
 
-    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
+    def put(self, delivery: Delivery, wire_bytes: int, rows: int) -> None:
         """Add one delivery; never waits. `rows` is an estimate, which decoding corrects."""
         held = Held(delivery, wire_bytes, rows, time.monotonic())
         with self.lock:
@@ -189,7 +195,7 @@ class Intake:
         """Whether nothing is held."""
         return not (self.queue or self.decoding or self.writing or self.publishing)
 
-    def take(self, max_bytes: int) -> list[Held]:
+    def take(self, max_bytes: int) -> list[Held[Delivery]]:
         """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""
         taken = 0
         while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= max_bytes):
@@ -199,7 +205,7 @@ class Intake:
         self.queued_bytes -= taken
         return list(self.decoding)
 
-    def decoded(self, block: Held) -> None:
+    def decoded(self, block: Held[Token]) -> None:
         """Replace what is in decoding by its block, which is being written, or released if it has no rows."""
         self.held_rows += block.rows - sum(held.rows for held in self.decoding)
         self.fetched_rows += block.rows
@@ -216,15 +222,15 @@ class Intake:
         """Move what was written to publishing, which must be empty."""
         self.publishing, self.writing = self.writing, []
 
-    def published(self) -> list[Held]:
+    def published(self) -> list[Held[Token]]:
         """Release what was published, and return it."""
         durable, self.publishing = self.publishing, []
         self._release(durable)
         return durable
 
-    def give_up(self) -> list[Held]:
+    def give_up(self) -> list[Held[Delivery] | Held[Token]]:
         """Release everything, and return it in order of arrival."""
-        lost = [*self.publishing, *self.writing, *self.decoding, *self.queue]
+        lost: list[Held[Delivery] | Held[Token]] = [*self.publishing, *self.writing, *self.decoding, *self.queue]
         self.publishing, self.writing = [], []
         self.decoding.clear()
         self.queue.clear()
@@ -237,33 +243,33 @@ class Intake:
         self._release(lost)
         return lost
 
-    def _release(self, held: list[Held]) -> None:
+    def _release(self, held: Sequence[Held[Delivery] | Held[Token]]) -> None:
         self.held_bytes -= sum(one.wire_bytes for one in held)
         self.held_rows -= sum(one.rows for one in held)
         self._may_read.notify_all()
         self.work.notify_all()
 
 
-class FetchTarget(Protocol):
+class FetchTarget(Protocol[Delivery, Token]):
     """The part of a fetcher that knows a service. One thread at a time calls each method.
 
     It passes the failpoint ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack``
     likewise.
     """
 
-    def start(self, intake: Intake) -> None:
+    def start(self, intake: Intake[Delivery, Token]) -> None:
         """Begin to receive, in threads of its own; returns at once. Called again after `stop`, to continue."""
 
     def stop(self) -> None:
         """Stop receiving; nothing is put any more when this returns, which takes well under a second."""
 
-    def decode(self, deliveries: Sequence[object]) -> Block:
+    def decode(self, deliveries: Sequence[Delivery]) -> Block[Token]:
         """Return the rows of these deliveries, in order; their leases now belong to the block's token."""
 
-    def on_durable(self, token: object) -> None:
+    def on_durable(self, token: Token) -> None:
         """Acknowledge a block, which is durable. May wait while too many acks are under way."""
 
-    def on_given_up(self, tokens: Sequence[object]) -> None:
+    def on_given_up(self, held: Sequence[Delivery | Token]) -> None:
         """Return to the service, in this order, what will not be stored: tokens of blocks, and deliveries."""
 
     def status(self) -> TargetStatus:

@@ -622,7 +622,7 @@ def test_an_allowance_is_sent_when_it_matters(
 
 
 def test_what_is_held_is_given_up_in_the_order_of_arrival() -> None:
-    intake = Intake(1 << 30, 1 << 30, 100)
+    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, 100)
     for name in "abcdef":
         intake.put(name, 10, 1)
     with intake.lock:
@@ -632,14 +632,14 @@ def test_what_is_held_is_given_up_in_the_order_of_arrival() -> None:
         intake.take(20)
         intake.decoded(Held("BC", 20, 2, 0.0, 8))
         intake.take(10)
-        assert [held.token for held in intake.give_up()] == ["A", "BC", "d", "e", "f"]
+        assert [held.item for held in intake.give_up()] == ["A", "BC", "d", "e", "f"]
         assert intake.empty
         assert (intake.held_bytes, intake.held_rows, intake.queued_bytes) == (0, 0, 0)
         assert not intake.exhausted
 
 
 def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_those_of_its_rows() -> None:
-    intake = Intake(1 << 30, 1 << 30, 10)
+    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, 10)
     intake.put("a", 10, 1)
     assert intake.exhausted
     with intake.lock:
@@ -655,7 +655,7 @@ def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_thos
 
 
 def test_a_block_without_rows_is_let_go_of_at_once() -> None:
-    intake = Intake(1 << 30, 1 << 30, None)
+    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, None)
     intake.put("a", 10, 1)
     with intake.lock:
         intake.take(100)
