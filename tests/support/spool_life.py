@@ -28,9 +28,9 @@ from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder,
 from connectors.spool.fetching.target import Block, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.segment import SegmentInfo
-from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import read_slices
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery
@@ -351,8 +351,9 @@ class SpoolLife:
     def merge_runs(self) -> None:
         """Merge id runs now; the stream does it once a second, and on a full disk a minute later."""
         assert self.stream is not None
-        compaction = self.stream._background._compaction
-        assert compaction is not None
+        started = self.stream._background.fetchers.started
+        assert started is not None
+        compaction = started.compaction
         try:
             while compaction.merge():
                 pass

@@ -10,9 +10,10 @@ from typing import Any
 from connectors.core.errors import ConnectorError
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.background import Fetching, StartFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
+from connectors.spool.stream.fetchers import Fetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import read_slices
 from tests.support.spool_writing import SOURCES
 

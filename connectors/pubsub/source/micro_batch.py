@@ -21,9 +21,10 @@ from connectors.pubsub.source.subscription import ensure_subscription, require_o
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.stream.background import Fetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
+from connectors.spool.stream.fetchers import Fetching
 from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
+from connectors.spool.stream.settings import StreamSettings
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo

@@ -43,7 +43,7 @@ _NOBODY: Final = (FetcherStatus(index=0),)
 
 
 class ExternalFetching:
-    """External fetchers, seen from the source process; see `connectors.spool.stream.background.Fetching`.
+    """External fetchers, seen from the source process; see `connectors.spool.stream.fetchers.Fetching`.
 
     They pause after `max_reader_age` seconds without a record.
     """

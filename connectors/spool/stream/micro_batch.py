@@ -27,7 +27,10 @@ from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_
 from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, Reason, StartFetching, StreamSettings
+from connectors.spool.stream.background import Background
+from connectors.spool.stream.fetchers import StartFetching
+from connectors.spool.stream.freshness import Reason
+from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import (
     Slice,
     check_range,

@@ -12,8 +12,8 @@ import pytest
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.background import Fetching
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
+from connectors.spool.stream.fetchers import Fetching
 from tests.support.spool_streams import open_stream, start_nothing
 from tests.support.spool_writing import HandSpool
 from tests.support.waiting import wait_for
@@ -66,6 +66,6 @@ def test_fetchers_are_started_when_the_pause_at_the_start_is_over(tmp_path: Path
         return start_nothing(ledger, wake)
 
     with open_stream(tmp_path / "spool", start_fetching=start) as stream:
-        wait_for(lambda: stream._background._fetching is not None)
+        wait_for(lambda: stream._background.fetchers.started is not None)
         assert len(calls) == 3
         assert stream.latest_offset(SENTINEL, 10)["position"] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from connectors.spool.stream.background import Freshness, Reason
+from connectors.spool.stream.freshness import Freshness, Reason
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

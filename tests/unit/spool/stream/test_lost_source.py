@@ -18,7 +18,7 @@ from connectors.core.errors import (
 )
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.background import Fetching
+from connectors.spool.stream.fetchers import Fetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.spool_streams import NoFetchers, open_stream, rows_of
 from tests.support.spool_writing import SOURCES, HandSpool
@@ -108,7 +108,7 @@ def test_what_a_fetcher_of_the_query_before_publishes_at_its_end_is_waited_for(s
     hold = spool.store.hold_folder("inbox/f2")
     assert hold is not None
     with open_stream(spool.root, lost_at_the_start(GONE), starting_position="earliest") as stream:
-        wait_for(lambda: stream._background._fetching_ended is not None)
+        wait_for(lambda: stream._background.admission._fetching_ended is not None)
         wait_for(lambda: stream._ledger.state.head == ROWS + 1)
         assert not stream._background.complete
         spool.write(["c1"], fetcher="f2")
@@ -156,6 +156,6 @@ def test_what_is_wrong_with_the_spool_or_the_fetchers_stops_the_query_at_once(
 ) -> None:
     start = lost(kind("CODE", "It is wrong"))
     with open_stream(spool.root, start, starting_position="earliest", start_timeout=20.0) as stream:
-        wait_for(lambda: stream._background._error or stream._background._fetching)
+        wait_for(lambda: stream._background._guard.error or stream._background.fetchers.started)
         with pytest.raises(kind, match=r"^\[CODE\] It is wrong\.$"):
             stream.latest_offset(SENTINEL, BATCH)

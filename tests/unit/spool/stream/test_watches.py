@@ -6,7 +6,7 @@ import pytest
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
 from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.stream.outages import OutageLog
+from connectors.spool.stream.watches import OutageLog
 
 GONE = ServiceUnavailableError("PUBSUB_UNAVAILABLE", "Nobody listens", "localhost:9")
 DENIED = AccessDeniedError("PUBSUB_PERMISSION_DENIED", "Pulling is denied", "s")

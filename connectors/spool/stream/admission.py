@@ -1,0 +1,151 @@
+"""The thread that admits what fetchers publish, and keeps the spool in order.
+
+In rounds: it frees what was read, admits, reports to the calls of Spark that wait, and grants the fetchers the room
+that is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from connectors.core.errors import SpoolFullError
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.ledger.data_loss import Losses
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.stream.backlog import Backlog
+from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart
+from connectors.spool.stream.freshness import Freshness
+from connectors.spool.stream.guard import Guard, Signals
+from connectors.spool.stream.watches import DuplicateWatch, OutageLog
+
+__all__ = ["Admission"]
+
+_log = logging.getLogger(__name__)
+_LONGEST_END: Final = 5.0
+"""Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
+_POLL: Final = 0.1
+_EXPIRE_EVERY: Final = 5.0
+
+
+class Admission:
+    """The work of the admitting thread; what is no argument belongs to it alone, but for `complete`.
+
+    Attributes:
+        complete: all that the source ever delivered is admitted: there is an error of the source, and nobody fetches.
+            Set under `Freshness.changed`, and then for good.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        fetchers: FetcherStart,
+        backlog: Backlog,
+        *,
+        losses: Losses,
+        freshness: Freshness,
+        duplicates: DuplicateWatch,
+        guard: Guard,
+        signals: Signals,
+    ) -> None:
+        self.complete = False
+        self._ledger = ledger
+        self._fetchers = fetchers
+        self._backlog = backlog
+        self._losses = losses
+        self._freshness = freshness
+        self._duplicates = duplicates
+        self._guard = guard
+        self._signals = signals
+        self._outages = OutageLog(ledger.store.root)
+        self._next_list = self._next_expiry = 0.0
+        self._fetching_ended: float | None = None
+
+    def run(self) -> None:
+        """Do rounds until this is stopped or fails."""
+        while not self._signals.stopping.is_set():
+            self._signals.wake.wait(_POLL)
+            self._signals.wake.clear()
+            if not self._guard.run(self._do_round):
+                return
+
+    def _do_round(self) -> None:
+        """Do the steps of one round: free, admit, report, compact, grant."""
+        ended, started = self._fetching_has_ended(), self._fetchers.started
+        fetching = None if started is None else started.fetching
+        # Before admission: what these report as durable is there to be admitted.
+        fetchers = () if fetching is None else fetching.status()
+        if self._guard.disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers):
+            # First: it makes the room that the records of what is admitted need.
+            self._compact(urgent=True)
+        admitted_at = self._admit()
+        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
+        self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
+        self._compact(urgent=False)
+        self._expire(admitted_at)
+        if fetching is not None:
+            fetching.allow(self._losses.going_on(self._backlog.free_bytes))
+        self._guard.round_ended()
+
+    def _admit(self) -> float | None:
+        """Admit what is published; return when all of it was, None if it is not time to list the inbox."""
+        state, now = self._ledger.state, time.monotonic()
+        before, newest = state.ordinal, state.published
+        listed = self._signals.reported.is_set() or now >= self._next_list
+        if listed:
+            self._signals.reported.clear()
+            self._ledger.admit()
+            self._next_list = now + self._ledger.store.look_seconds
+        now = time.monotonic()
+        with self._freshness.changed:
+            admitted = self._ledger.admitted_since(before)
+            for entry in admitted:
+                self._freshness.admitted(now, entry.published, entry.admitted_rows)
+                if not entry.quarantined:
+                    self._duplicates.admitted(rows=entry.rows, kept=entry.admitted_rows)
+            self._duplicates.compare(admitted, newest)
+        return now if listed else None
+
+    def _report(
+        self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
+    ) -> None:
+        """Report to the log and to the waiting calls of Spark."""
+        now = time.monotonic()
+        self._outages.see(now, fetchers)
+        settled = 0.0
+        if admitted_at is not None:
+            settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
+        with self._freshness.changed:
+            self._freshness.round_ended(now, healthy=healthy, settled=settled)
+            self.complete = self.complete or (ended and admitted_at is not None)
+            self._freshness.changed.notify_all()
+
+    def _compact(self, *, urgent: bool) -> None:
+        if self._fetchers.started is not None:
+            self._fetchers.started.compaction.step(urgent=urgent, read_from=self._backlog.read_from())
+
+    def _expire(self, admitted_at: float | None) -> None:
+        """Drop old ids now and then; only when all that was published is admitted."""
+        started = self._fetchers.started
+        if started is not None and admitted_at is not None and admitted_at >= self._next_expiry:
+            self._next_expiry = admitted_at + _EXPIRE_EVERY
+            started.compaction.expire()
+
+    def _fetching_has_ended(self) -> bool:
+        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+
+        True if nobody publishes any more, here or in what is left of an earlier run of the query.
+        """
+        error = self._fetchers.terminal_error()
+        if self.complete or not isinstance(error, SOURCE_ERRORS):
+            return self.complete
+        if self._fetching_ended is None:
+            _log.warning("%s The rows in the spool are served first; then the query stops.", error)
+            self._fetchers.stop()
+            self._fetching_ended = time.monotonic()
+        self._signals.reported.set()
+        store = self._ledger.store
+        waited = time.monotonic() - self._fetching_ended
+        return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))

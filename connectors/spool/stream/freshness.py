@@ -1,0 +1,106 @@
+"""What calls of Spark wait for: rows that are new, or the knowledge that there are none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from connectors.core.retry import WaitLog
+
+__all__ = ["Freshness", "Reason"]
+
+_log = logging.getLogger(__name__)
+_WAIT_STEP: Final = 0.5
+_LONG_WAIT: Final = 1.0
+
+
+class Reason(StrEnum):
+    """Why a call of Spark need not wait any longer."""
+
+    NEW_ROWS = "there are new rows"
+    QUIET = "the streams are open, and brought nothing"
+    ALL_CAME = "all that was published before the run began has come"
+    SPOOL_FULL = "the spool is full"
+    SOURCE_LOST = "the source delivers nothing more"
+    TIMEOUT = "the time is over"
+
+
+class Freshness:
+    """What has come in, noted by the admitting thread under `changed`; calls of Spark wait for it.
+
+    A bounded run ends after `quiet` seconds without old rows, or after `longest` if streams are unhealthy. Times are
+    seconds of the monotonic clock; publish times are microseconds of the service.
+
+    Attributes:
+        healthy_since: when all streams were last seen to become healthy; None while they are not.
+        bound_time: publish time that separates old rows from new ones; None before any bounded run.
+    """
+
+    def __init__(self, quiet: float, longest: float) -> None:
+        self.changed = threading.Condition()
+        self.healthy_since: float | None = None
+        self.bound_time: int | None = None
+        self._quiet = quiet
+        self._longest = longest
+        self._began = 0.0
+        self._settled = 0.0
+        self._old: float | None = None
+
+    def begin(self, now: float, bound_time: int) -> None:
+        """Begin a bounded run, at this time of the service as far as it is known."""
+        self._began, self.bound_time = now, bound_time
+
+    def round_ended(self, now: float, *, healthy: bool, settled: float) -> None:
+        """Note a round of admission: whether streams were healthy, and before when all that came is admitted."""
+        self._settled = max(self._settled, settled)
+        if not healthy:
+            self.healthy_since = None
+        elif self.healthy_since is None:
+            self.healthy_since = now
+
+    def admitted(self, now: float, published: tuple[int, int] | None, rows: int) -> None:
+        """Note an admitted segment with so many new rows, published between two times."""
+        if self.bound_time is not None and published is not None:
+            # Seen now, so the service's clock was at least so far when the run began, whatever the clock here said.
+            self.bound_time = max(self.bound_time, published[1] - int((now - self._began) * 1e6))
+        if rows and self.bound_time is not None and (published is None or published[0] < self.bound_time):
+            self._old = now
+
+    def all_came(self, now: float) -> bool:
+        """Whether all messages published before a bounded run began have come, so that its end may be fixed.
+
+        Healthy streams must have brought nothing old for a while; what a fetcher still holds may be old.
+        """
+        last = max(self._began, self._old or self._began)
+        if now - last >= self._longest:
+            return True
+        since = self.healthy_since
+        return since is not None and self._settled - max(last, since) >= self._quiet
+
+    def wait(
+        self,
+        reason: Callable[[], Reason | None],
+        check: Callable[[], None],
+        deadline: float = float("inf"),
+        what: str = "fetched messages",
+    ) -> Reason:
+        """Wait until there is a reason to answer, or the deadline; return the reason. Raises what `check` raises.
+
+        ``what`` says in the log what is waited for, when that takes long.
+        """
+        began = time.monotonic()
+        log = WaitLog(lambda: what)
+        with self.changed:
+            while (result := reason()) is None and time.monotonic() <= deadline:
+                check()
+                log.tick()
+                self.changed.wait(_WAIT_STEP)
+        check()
+        result = result or Reason.TIMEOUT
+        if time.monotonic() - began >= _LONG_WAIT:
+            _log.info("A call of Spark has waited %.1f s: %s.", time.monotonic() - began, result)
+        return result
