@@ -22,6 +22,7 @@ __all__ = [
     "MAX_COMMAND_BYTES",
     "MAX_REPORT_BYTES",
     "PLANS",
+    "REPORTS",
     "Allow",
     "Command",
     "Fault",

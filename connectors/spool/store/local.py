@@ -1,7 +1,8 @@
 """A spool in a folder of a local or shared POSIX file system.
 
 Durable means: the bytes were written to a file in ``tmp/`` and synced, the name was made with ``link``, which never
-replaces, and then the folder was synced (rule R1). Links are never followed below the root (rule R10).
+replaces, and then the folder was synced (rule R1): see `LocalWriter`. Links are never followed below the root
+(rule R10): see `FolderTree`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from connectors.core.errors import SpoolError
-from connectors.core.failpoints import failpoint
-from connectors.spool.errors import OTHER_DISK, foreign_file, missing_spool, not_writable
-from connectors.spool.store.base import FolderHold, LockFile, Space, Store, StoreWriting, Version
+from connectors.spool.errors import foreign_file
+from connectors.spool.store.base import LockFile, Space, Store, Version
 from connectors.spool.store.disk import Disk
+from connectors.spool.store.folder_tree import FOLDER_NAMES, IDENTITY_NAME, OPEN_ROOT, TEMPORARY_FOLDER, FolderTree
+from connectors.spool.store.local_locks import OPEN_FILE, LockedFolder, lock_folder, open_lock_file
+from connectors.spool.store.local_writer import FILE_MODE, LocalWriter, repeated
 from connectors.spool.store.protection import check_protected
 
 __all__ = [
@@ -35,19 +38,7 @@ __all__ = [
     "is_temporary_name",
 ]
 
-FOLDER_NAMES: Final = ("epochs", "ids", "inbox", "ledger", "tmp")
-IDENTITY_NAME: Final = "spool.json"
 QUARANTINE_FOLDER: Final = "quarantine"
-TEMPORARY_FOLDER: Final = "tmp"
-_FOLDER_MODE: Final = 0o700
-FILE_MODE: Final = 0o600
-_OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Without waiting for the other end of what may be a pipe in the place of a file."""
-_OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_OPEN_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-_OPEN_FOLDER: Final = _OPEN_ROOT | os.O_NOFOLLOW
-_CLEARED_TIMES: Final = 2
-"""So often may a newer writer take the temporary file of a small put for that of a dead process, and delete it."""
 _TEMPORARY_NAME: Final = re.compile(r"[0-9a-f]{16}-(?:[0-9]+|reserve|spool\.json)")
 """The owner, which is one process, and what `LocalStore` and `DiskReserve` append to it."""
 
@@ -66,9 +57,8 @@ class LocalStore(Store):
     def __init__(self, root: str, owner: str) -> None:
         self.root = root
         self.owner = owner
+        self.tree = FolderTree(root, lambda: self.disk)
         self._temporary_count = 0
-        self._durable_folders: set[str] = set()
-        self._root_identity: tuple[int, int] | None = None
 
     @property
     def location(self) -> str:
@@ -77,25 +67,11 @@ class LocalStore(Store):
 
     def make_root(self) -> None:
         """Make the root where it is absent, for its owner only; raises `SpoolError` if another user could change it."""
-        self._root_identity = None
-        try:
-            missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
-            for folder in reversed(missing):
-                parent = os.open(folder.parent, _OPEN_ROOT)
-                try:
-                    with contextlib.suppress(FileExistsError):
-                        self.disk.mkdir(folder.name, parent, _FOLDER_MODE)
-                    self.disk.fsync(parent)
-                finally:
-                    os.close(parent)
-            check_protected(self.root, FOLDER_NAMES)
-        except OSError as error:
-            action = "Choose a spoolLocation that the user of the driver may write to."
-            raise not_writable("The folder of the spool cannot be made", error, self.root, action) from error
+        self.tree.make_root()
 
     def keep_root(self) -> None:
         """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
-        self._root_identity = _identity(Path(self.root).stat())
+        self.tree.keep_root()
 
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
@@ -106,68 +82,14 @@ class LocalStore(Store):
             )
             raise SpoolError("SPOOL_NOT_VISIBLE", what, self.root, action)
 
-    @contextlib.contextmanager
-    def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder of the spool, as a file descriptor; no link is followed. With `make` it is made, durably.
-
-        Raises `SpoolError` if the root is not the folder that `keep_root` has seen, or has lost its identity.
-        """
-        descriptor = self._open_root()
-        path = ""
-        try:
-            for part in filter(None, name.split("/")):
-                if make:
-                    self._make_part(f"{path}/{part}", part, descriptor)
-                child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor, path = child, f"{path}/{part}"
-            yield descriptor
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise foreign_file(self.root, name) from error
-            # Of a link, with two files, the folder of the second one ends first.
-            if error.filename2 is not None and not str(error.filename2).startswith("/"):
-                error.filename2 = f"{self.root}{path}/{error.filename2}"
-            elif isinstance(error.filename, str) and not error.filename.startswith("/"):
-                error.filename = f"{self.root}{path}/{error.filename}"
-            raise
-        finally:
-            os.close(descriptor)
-
-    def _open_root(self) -> int:
-        try:
-            descriptor = os.open(self.root, _OPEN_ROOT)
-        except FileNotFoundError:
-            if self._root_identity is not None:
-                raise missing_spool(self.root) from None
-            raise
-        if self._root_identity not in {None, _identity(os.fstat(descriptor))}:
-            os.close(descriptor)
-            raise missing_spool(self.root)
-        return descriptor
-
-    def _make_part(self, path: str, part: str, parent: int) -> None:
-        """Make a folder if it is absent, durably: whoever made it before may have died before that was synced."""
-        try:
-            os.stat(part, dir_fd=parent, follow_symlinks=False)
-        except FileNotFoundError:
-            if self._root_identity is not None and not os.path.lexists(f"{self.root}/{IDENTITY_NAME}"):
-                raise missing_spool(self.root) from None
-            self._durable_folders.discard(path)
-            with contextlib.suppress(FileExistsError):
-                self.disk.mkdir(part, parent, _FOLDER_MODE)
-        if path not in self._durable_folders:
-            self.disk.fsync(parent)
-            self._durable_folders.add(path)
-
     def sync_folder(self, name: str) -> None:
         """Make durable which names a folder holds; raises `FileNotFoundError`."""
-        with self.folder(name) as descriptor:
+        with self.tree.open(name) as descriptor:
             self.disk.fsync(descriptor)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
-        return _repeated(lambda: super(LocalStore, self).create(name, data))
+        return repeated(lambda: super(LocalStore, self).create(name, data))
 
     def overwrite(self, name: str, data: bytes) -> None:
         """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
@@ -177,7 +99,7 @@ class LocalStore(Store):
                 writer.write(data)
                 writer.publish_over()
 
-        _repeated(write)
+        repeated(write)
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         """Return a whole file and its version, which is its content; None if it is absent."""
@@ -189,7 +111,7 @@ class LocalStore(Store):
 
     def swap(self, name: str, data: bytes, version: Version) -> Version | None:
         """Overwrite a file that has this content, under a lock that everyone who swaps takes."""
-        with self.folder(TEMPORARY_FOLDER, make=True) as folder:
+        with self.tree.open(TEMPORARY_FOLDER, make=True) as folder:
             fcntl.flock(folder, fcntl.LOCK_EX)
             present = self.read_version(name)
             if present is None or present[1] != version:
@@ -197,17 +119,17 @@ class LocalStore(Store):
             self.overwrite(name, data)
         return {"content": data}
 
-    def writer(self, name: str) -> _LocalWriter:
+    def writer(self, name: str) -> LocalWriter:
         """Begin a file that gets its name only when it is published."""
         self._temporary_count += 1
-        return _LocalWriter(self, name, f"{self.owner}-{self._temporary_count}")
+        return LocalWriter(self.tree, self.disk, name, f"{self.owner}-{self._temporary_count}")
 
     def map(self, name: str) -> memoryview:
         """Return a whole file as read-only memory; raises `FileNotFoundError`, `SpoolDamagedError` if it is no file."""
         folder, _, base = name.rpartition("/")
-        with self.folder(folder) as descriptor:
+        with self.tree.open(folder) as descriptor:
             try:
-                file = os.open(base, _OPEN_FILE, dir_fd=descriptor)
+                file = os.open(base, OPEN_FILE, dir_fd=descriptor)
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENXIO}:
                     raise foreign_file(self.root, name) from error
@@ -229,7 +151,7 @@ class LocalStore(Store):
     def names(self, folder: str) -> Sequence[str]:
         """Return the names in a folder, in any order: to sort a million names takes as long as to read them."""
         try:
-            with self.folder(folder) as descriptor:
+            with self.tree.open(folder) as descriptor:
                 return os.listdir(descriptor)  # noqa: PTH208 - of a descriptor, which pathlib cannot
         except FileNotFoundError:
             return []
@@ -238,7 +160,7 @@ class LocalStore(Store):
         """Return when each name in a folder was written, in the file system's seconds since 1970."""
         times: dict[str, float] = {}
         absent = contextlib.suppress(FileNotFoundError)
-        with absent, self.folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        with absent, self.tree.open(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 # One that another process deletes meanwhile must not hide the others.
                 with contextlib.suppress(FileNotFoundError):
@@ -279,7 +201,7 @@ class LocalStore(Store):
     def allocate(self, name: str, size: int) -> None:
         """Take space of the disk by a new file of zeros."""
         folder, _, base = name.rpartition("/")
-        with self.folder(folder, make=True) as descriptor:
+        with self.tree.open(folder, make=True) as descriptor:
             file = self.disk.create(base, descriptor, FILE_MODE)
         try:
             self.disk.allocate(file, size)
@@ -298,18 +220,18 @@ class LocalStore(Store):
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if it is absent."""
         folder, _, base = name.rpartition("/")
-        with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
+        with contextlib.suppress(FileNotFoundError), self.tree.open(folder) as descriptor:
             self.disk.unlink(base, descriptor)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it exists."""
-        with self.folder(name, make=True):
+        with self.tree.open(name, make=True):
             pass
 
     def delete_folder(self, name: str) -> None:
         """Remove an empty folder; nothing happens if it is absent or not empty."""
         folder, _, base = name.rpartition("/")
-        with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
+        with contextlib.suppress(FileNotFoundError), self.tree.open(folder) as descriptor:
             try:
                 self.disk.rmdir(base, descriptor)
             except OSError as error:
@@ -330,7 +252,7 @@ class LocalStore(Store):
         """Remove the folder if it is empty; return what is left: the names in it, or itself."""
         root = Path(self.root)
         try:
-            parent = os.open(root.parent, _OPEN_ROOT)
+            parent = os.open(root.parent, OPEN_ROOT)
             try:
                 self.disk.rmdir(root.name, parent)
             finally:
@@ -339,53 +261,20 @@ class LocalStore(Store):
             return sorted(entry.name for entry in root.iterdir()) or [self.root]
         return []
 
-    def open_lock(self, name: str, *, make: bool) -> _LocalLockFile:
+    def open_lock(self, name: str, *, make: bool) -> LockFile:
         """Open a file to lock it, or only to read it without `make`; raises as the interface says."""
-        path = f"{self.root}/{name}"
-        try:
-            folder = os.open(self.root, _OPEN_WAY)
-            try:
-                if make:
-                    file = self.disk.open_or_create(name, folder, FILE_MODE)
-                else:
-                    file = os.open(name, _OPEN_FILE, dir_fd=folder)
-            finally:
-                os.close(folder)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENXIO}:
-                raise foreign_file(self.root, name) from error
-            action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
-            what = "The lock of the spool cannot be opened"
-            raise not_writable(what, error, path, action, root=self.root) from error
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise foreign_file(self.root, name)
-        return _LocalLockFile(self.disk, path, file)
+        return open_lock_file(self.root, self.disk, name, make=make)
 
-    def lock_folder(self, name: str) -> int | None:
-        """Lock a folder; return its descriptor, or None if another process holds it. Raises `FileNotFoundError`."""
-        with self.folder(name) as opened:
-            descriptor = os.dup(opened)
-        os.set_inheritable(descriptor, False)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
-
-    def hold_folder(self, name: str) -> _LockedFolder | None:
+    def hold_folder(self, name: str) -> LockedFolder | None:
         """Hold a folder by its lock; None if another process has that. Raises as the interface says."""
         check_protected(self.root, FOLDER_NAMES)
-        lock = self.lock_folder(name)
-        return None if lock is None else _LockedFolder(f"{self.root}/{name}", lock)
+        lock = lock_folder(self.tree, name)
+        return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
 
     def is_locked(self, name: str) -> bool:
         """Return whether a living process holds the lock on a folder; False if there is no such folder."""
         try:
-            descriptor = self.lock_folder(name)
+            descriptor = lock_folder(self.tree, name)
         except FileNotFoundError:
             return False
         if descriptor is None:
@@ -400,129 +289,9 @@ class LocalStore(Store):
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and no living process holds its lock."""
         with contextlib.suppress(FileNotFoundError):
-            descriptor = self.lock_folder(name)
+            descriptor = lock_folder(self.tree, name)
             if descriptor is not None:
                 try:
                     self.delete_folder(name)
                 finally:
                     os.close(descriptor)
-
-
-class _LockedFolder(FolderHold):
-    """A folder whose lock this process has."""
-
-    def __init__(self, path: str, lock: int) -> None:
-        self._path = path
-        self._lock = lock
-
-    def is_present(self) -> bool:
-        try:
-            return _identity(Path(self._path).lstat()) == _identity(os.fstat(self._lock))
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        os.close(self._lock)
-
-
-class _LocalLockFile(LockFile):
-    def __init__(self, disk: Disk, path: str, file: int) -> None:
-        self._disk = disk
-        self._path = path
-        self._file = file
-
-    def try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise not_writable("The file system of the spool has no locks", error, self._path, OTHER_DISK) from error
-        return True
-
-    def read(self, limit: int) -> bytes:
-        return os.pread(self._file, limit, 0)
-
-    def write(self, data: bytes) -> None:
-        self._disk.truncate(self._file)
-        _write_all(self._disk, self._file, data)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-
-class _LocalWriter(StoreWriting):
-    """A file that is being written under a temporary name."""
-
-    def __init__(self, store: LocalStore, name: str, temporary: str) -> None:
-        self._store = store
-        self._name = name
-        self._temporary = temporary
-        self.length = 0
-        with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            self._file = store.disk.create(temporary, folder, FILE_MODE)
-        self._open = True
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.length += _write_all(self._store.disk, self._file, data)
-
-    def publish(self) -> bool:
-        failpoint("store.before_sync")
-        store = self._store
-        store.disk.fsync(self._file)
-        folder, _, base = self._name.rpartition("/")
-        failpoint("store.before_link")
-        with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
-            taken = False
-            try:
-                store.disk.link(self._temporary, source, base, target)
-            except FileExistsError:
-                taken = True
-            failpoint("store.before_folder_sync")
-            # Also of a name that is taken: who gave it, perhaps this process, may not have come to this line.
-            store.disk.fsync(target)
-        failpoint("store.after_publish")
-        return not taken
-
-    def publish_over(self) -> None:
-        """Make the file durable under its name, in the place of the file that has it."""
-        failpoint("store.before_sync")
-        store = self._store
-        store.disk.fsync(self._file)
-        folder, _, base = self._name.rpartition("/")
-        failpoint("store.before_rename")
-        with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
-            store.disk.rename(self._temporary, source, base, target)
-            failpoint("store.before_folder_sync")
-            store.disk.fsync(target)
-        failpoint("store.after_publish")
-
-    def discard(self) -> None:
-        if self._open:
-            self._open = False
-            os.close(self._file)
-            self._store.delete(f"{TEMPORARY_FOLDER}/{self._temporary}")
-
-
-_Result = TypeVar("_Result")
-
-
-def _repeated(write: Callable[[], _Result]) -> _Result:
-    """Write again what lost its temporary file to a newer writer."""
-    for _ in range(_CLEARED_TIMES):
-        with contextlib.suppress(FileNotFoundError):
-            return write()
-    return write()
-
-
-def _write_all(disk: Disk, file: int, data: bytes | memoryview) -> int:
-    """Append all of some bytes; return how many."""
-    view = memoryview(data).cast("B")
-    length = len(view)
-    while view:
-        view = view[disk.write(file, view) :]
-    return length
-
-
-def _identity(information: os.stat_result) -> tuple[int, int]:
-    return information.st_dev, information.st_ino

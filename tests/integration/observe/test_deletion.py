@@ -21,6 +21,7 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import writer_lock
 from connectors.spool.store.local import LocalStore
+from connectors.spool.store.local_locks import lock_folder
 from connectors.testing.pubsub import PubSubServer
 
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
@@ -126,7 +127,7 @@ def test_the_command_is_refused_while_a_query_or_a_fetcher_uses_the_spool(server
     assert (code, "SPOOL_IN_USE" in output, exists(server)) == (2, True, True)
     query.release()
     store.make_folder("inbox/f1")
-    fetcher = store.lock_folder("inbox/f1")
+    fetcher = lock_folder(store.tree, "inbox/f1")
     assert fetcher is not None
     code, output = command(server, tmp_path, "--yes")
     assert (code, "SPOOL_IN_USE" in output, exists(server)) == (2, True, True)

@@ -20,6 +20,7 @@ from connectors.spool import stats
 from connectors.spool.ledger.records import decode, encode
 from connectors.spool.segments.segment import SEGMENT, SealedReader
 from connectors.spool.store.local import LocalStore
+from connectors.spool.store.local_locks import lock_folder
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool, fill
 
@@ -483,7 +484,7 @@ def test_wipe_refuses_a_folder_that_is_no_spool(tmp_path: Path) -> None:
 
 
 def test_wipe_is_refused_while_a_fetcher_lives(spool: HandSpool) -> None:
-    lock = spool.store.lock_folder("inbox/f1")
+    lock = lock_folder(spool.store.tree, "inbox/f1")
     assert lock is not None
     before = spool.files()
     assert "SPOOL_IN_USE" in run("wipe", spool.root, "--yes", code=2).stderr

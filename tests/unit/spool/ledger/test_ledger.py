@@ -13,6 +13,7 @@ from connectors.core.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.fencing import claim_epoch, put_seal
 from connectors.spool.ledger.identity import open_identity
+from connectors.spool.store.local_locks import lock_folder
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import check_range, cut_by_bytes, offset_at, plan, position_of
 from tests.support.spool_writing import HandSpool, much_later
@@ -335,7 +336,7 @@ def test_fetchers_are_forgotten_when_their_folder_is_unlocked_and_empty(spool: H
     compaction = Compaction(ledger, CompactionSettings(free_segments=1))
     spool.write(["a"], fetcher="gone")
     spool.write(["b"], fetcher="alive")
-    alive = spool.store.lock_folder("inbox/alive")
+    alive = lock_folder(spool.store.tree, "inbox/alive")
     assert alive is not None
     commit_batches(spool, compaction, 6)
     compaction.step()

@@ -89,8 +89,8 @@ def test_an_error_of_a_real_link_names_both_files_in_full(tmp_path: Path) -> Non
     spool.open()
     with (
         pytest.raises(FileNotFoundError) as caught,
-        spool.store.folder("tmp") as source,
-        spool.store.folder("epochs") as target,
+        spool.store.tree.open("tmp") as source,
+        spool.store.tree.open("epochs") as target,
     ):
         Disk().link("gone", source, "9", target)
     assert caught.value.filename == f"{spool.root}/tmp/gone"
