@@ -80,7 +80,7 @@ def move(flow: Flow, folder: Path, stations: Sequence[Version]) -> dict[str, Any
             errors += job.query_errors()
         finally:
             job.kill()
-    return _outcome(flow, sparks, errors)
+    return outcome(flow, sparks, errors)
 
 
 def _kill_within_batch(flow: Flow, job: SparkJob) -> None:
@@ -105,7 +105,17 @@ def _newest(log: Path) -> int:
     return max((int(path.name) for path in log.iterdir() if path.name.isdigit()), default=-1)
 
 
-def _outcome(flow: Flow, sparks: Sequence[str], errors: Sequence[str]) -> dict[str, Any]:
+def outcome(flow: Flow, sparks: Sequence[str], errors: Sequence[str]) -> dict[str, Any]:
+    """Judge what a flow has left.
+
+    Args:
+        flow: has ended.
+        sparks: the versions that ran, in order; the batch that was open at each move has to be repeated.
+        errors: of its queries.
+
+    Returns:
+        The outcome for the record.
+    """
     verdict: Verdict = flow.verdict()
     counts, faults = dict(verdict.counts), list(verdict.faults)
     moves = [f"{before} to {after}" for before, after in pairwise(sparks)]
