@@ -31,8 +31,9 @@ from connectors.protobuf.options import (
     parse_protobuf_options,
     parse_registry_options,
 )
-from connectors.protobuf.pandas_columns import arrow_functions_missing, pandas_function
+from connectors.protobuf.pandas_columns import PandasFunction
 from connectors.protobuf.ptars.decoder import unsupported
+from connectors.protobuf.row_columns import RowFunction
 from connectors.protobuf.schema.descriptors import (
     MessageType,
     class_descriptor_set,
@@ -83,9 +84,7 @@ def function_of(
     def make() -> Callable[..., Column]:
         arrow_udf: Any = getattr(spark_functions, "arrow_udf", None)  # Spark 4.0 has none
         if arrow_udf is None:
-            if isinstance(call, EncodeCall):
-                raise arrow_functions_missing("to_protobuf")
-            return pandas_function(call, kind, headers=headers)
+            return RowFunction(call) if isinstance(call, EncodeCall) else PandasFunction(call, kind, headers=headers)
         made: Callable[..., Column] = arrow_udf(function, kind)
         return made
 
@@ -185,7 +184,9 @@ def to_protobuf(
     """Convert a STRUCT column into a BINARY column of protobuf messages; NULL stays NULL.
 
     Columns and fields match by name, without regard to case unless ``spark.sql.caseSensitive`` is true. That they fit
-    is checked when the first batch is there, on the executor: Python does not see the type of a column before.
+    is checked when the first batch is there, on the executor: Python does not see the type of a column before. On Spark
+    4.0 rows are encoded one by one, which takes far longer; a column with a type that Arrow does not have, such as an
+    interval of months, raises SPARK_FEATURE_MISSING there.
 
     The arguments are those of `from_protobuf`. With a schema registry, messages are framed with the id of the latest
     version of the subject.
@@ -243,6 +244,9 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
     permanent view cannot use them. Frames without a schema registry can be read but not written: there
     ``from_protobuf_SUFFIX`` alone is registered.
 
+    On Spark 4.0, a Python function of SQL does not see the type of a column: there ``to_protobuf_SUFFIX`` takes it as
+    well, as in ``to_protobuf_order(event, typeof(event))``, and raises SPARK_FEATURE_MISSING without it.
+
     The arguments are those of `from_protobuf`; ``jvm`` is no engine here.
 
     Raises:
@@ -250,8 +254,6 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
         OptionError: an option is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
-    if not hasattr(spark_functions, "arrow_udf"):
-        raise arrow_functions_missing("register_sql")
     if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):
         raise ProtobufAnalysisError(
             "PROTOBUF_FUNCTION_NAME",
@@ -267,7 +269,10 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
     if schemaRegistry is not None or parsed.wire_format is not WireFormat.CONFLUENT:
         made["to_protobuf"] = _encoder(parsed, chosen, schemaRegistry, source)
     for name, function in made.items():
-        spark.udf.register(f"{name}_{suffix}", function)
+        if isinstance(function, PandasFunction | RowFunction):
+            function.register(spark, f"{name}_{suffix}")
+        else:
+            spark.udf.register(f"{name}_{suffix}", function)
 
 
 def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> None:

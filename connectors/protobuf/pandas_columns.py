@@ -1,40 +1,91 @@
-"""Decodes on a Spark without Arrow functions, which is 4.0: by a function of pandas, whose columns become Arrow's.
+"""Decodes on a Spark without Arrow functions, which is 4.0: by a function of pandas, around Arrow's columns.
 
-A function of pandas that returns a struct cannot return NULL for it, so the struct is inside of another one.
+A function of pandas that returns a struct cannot return NULL for it, so the struct is inside of another one. pandas
+itself converts nothing: its column is a view of Arrow's, which Spark then takes as it is.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.types import DataType, StructField, StructType
 
-from connectors.core.errors import ConnectorError
-
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql._typing import ColumnOrName
 
     from connectors.protobuf.worker import DecodeCall
 
-__all__ = ["arrow_functions_missing", "pandas_function"]
+__all__ = ["PandasFunction", "named"]
 
 _VALUE: Final = "value"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def pandas_function(call: DecodeCall, kind: DataType, *, headers: bool) -> Callable[..., Column]:
-    """Return Spark's function for a call that decodes, with the result type `kind`."""
+@cache
+def _view() -> Any:
+    """Return the class of a pandas column that hands Spark the Arrow array below it."""
+    import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
+
+    class View(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # has no types
+        def map(self, mapper: Any, na_action: Any = None) -> Any:  # noqa: ARG002 - of pandas
+            """Return the column: Spark asks for one Python value after the other, of types that Arrow has already."""
+            return self
+
+        def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002 - of Arrow's protocol
+            array = self._pa_array.combine_chunks()
+            return array if type is None or type == array.type else array.cast(type)
+
+    return View
+
+
+class PandasFunction:
+    """A function of columns that decodes.
+
+    Args:
+        call: decodes.
+        kind: the type of the result.
+        headers: whether it takes the column of Kafka's headers too.
+    """
+
+    def __init__(self, call: DecodeCall, kind: DataType, *, headers: bool) -> None:
+        wrapped = StructType([StructField(_VALUE, kind)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
+            self._wrapped: Any = pandas_udf(_decoding(call, headers=headers), wrapped, PandasUDFType.SCALAR)
+
+    def __call__(self, *columns: ColumnOrName) -> Column:
+        """Return the column of structs."""
+        return named(self._wrapped(*columns).getField(_VALUE), "from_protobuf", *columns)
+
+    def register(self, spark: SparkSession, name: str) -> None:
+        """Make it a function of SQL, which takes what it has from a further one."""
+        spark.udf.register(f"wrapped_{name}", self._wrapped)
+        result = f"wrapped_{name}(message).{_VALUE}"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}(message BINARY) RETURN {result}")
+
+
+def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
+    """Return the column with the name that Spark would give to this function of these columns."""
+    texts = [each if isinstance(each, str) else repr(each)[len("Column<'") : -len("'>")] for each in arguments]
+    if any("columnnodeexpression" in text for text in texts):  # what Spark 4.0 has for a function of Python
+        return column
+    return column.alias(f"{function}({', '.join(texts)})")
+
+
+def _decoding(call: DecodeCall, *, headers: bool) -> Any:
+    """Return the function of pandas columns; Spark takes the number of its parameters from its signature."""
 
     def decode(messages: Any, *kafka_headers: Any) -> Any:
-        import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
+        import pandas as pd  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
 
         columns = [pa.array([_headers_of(row) for row in column], _HEADERS) for column in kafka_headers]
         decoded = call(pa.array(messages, pa.binary(), from_pandas=True), *columns)
-        return pd.DataFrame({_VALUE: pd.Series(decoded.to_pylist(maps_as_pydicts="strict"), dtype=object)})
+        return pd.DataFrame({_VALUE: pd.Series(_view()(decoded))})
 
     def decode_with_headers(messages: Any, kafka_headers: Any) -> Any:
         return decode(messages, kafka_headers)
@@ -42,29 +93,9 @@ def pandas_function(call: DecodeCall, kind: DataType, *, headers: bool) -> Calla
     def decode_alone(messages: Any) -> Any:
         return decode(messages)
 
-    wrapped = StructType([StructField(_VALUE, kind)])
-    function: Any = decode_with_headers if headers else decode_alone
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
-        made: Any = pandas_udf(function, wrapped, PandasUDFType.SCALAR)
-
-    def column_of(*columns: Any) -> Column:
-        column: Column = made(*columns).getField(_VALUE)
-        return column
-
-    return column_of
+    return decode_with_headers if headers else decode_alone
 
 
 def _headers_of(row: Any) -> list[dict[str, Any]] | None:
     """Return the headers of a record as they are in Kafka's column, from what pandas has of them."""
     return None if row is None else [{"key": header["key"], "value": header["value"]} for header in row]
-
-
-def arrow_functions_missing(needed_by: str) -> ConnectorError:
-    """Return the error for what a Spark without Arrow functions cannot do."""
-    return ConnectorError(
-        "SPARK_FEATURE_MISSING",
-        "This needs Arrow functions, which this Spark does not have",
-        needed_by,
-        "Use Spark 4.1 or newer.",
-    )

@@ -14,18 +14,22 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors import register
 from connectors.core.processes.spark import ADMISSION_CONTROL
-from connectors.protobuf import from_protobuf, to_protobuf
+from connectors.protobuf import from_protobuf, register_sql, to_protobuf
+from connectors.protobuf.worker import Engine
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.pubsub import PubSubServer
+from tests.spark import test_protobuf as functions
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.kinesis_rig import KinesisRig
-from tests.support.protobuf_rig import compiled
+from tests.support.protobuf_rig import Rig, compiled
 from tests.support.traced_source import LIMIT, TracedSource
 
 # PySpark before 4.2 leaves sockets open.
@@ -333,9 +337,61 @@ def test_messages_are_decoded_and_encoded(spark: SparkSession) -> None:
         "raw": bytearray(b"\xff"),
     }
     assert others == [None, None]
-    if hasattr(__import__("pyspark.sql.functions", fromlist=["functions"]), "arrow_udf"):
-        encoded = decoded.select(to_protobuf("order", **options).alias("value")).collect()
-        assert [row.value for row in encoded] == [bytearray(message), None, None]
+    encoded = decoded.select(to_protobuf("order", **options).alias("value")).collect()
+    assert [row.value for row in encoded] == [bytearray(message), None, None]
+
+
+VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
+message Values { optional int64 n = 1; repeated double list = 2; map<string, int64> map = 3; optional uint64 u = 4;
+  google.protobuf.Timestamp at = 5; google.protobuf.Duration took = 6; optional float f = 7;
+  repeated Values inner = 8; }"""
+
+
+def test_values_that_pandas_would_change_are_encoded_as_they_are(spark: SparkSession) -> None:
+    rig = Rig(Engine.AUTO, compiled(VALUES))
+    message = rig.type("Values")
+    wanted = message(n=2**53 + 1, map={"a": 2**53 + 1}, u=2**64 - 1, f=0.1, inner=[{"n": 2**53 + 1}, {"f": 1}])
+    wanted.list.extend([1.5, float("nan"), -0.0])
+    wanted.at.seconds, wanted.at.nanos = 200_000_000_000, 5_000
+    wanted.took.seconds, wanted.took.nanos = -90_061, -1_000
+    rows = [(bytearray(each.SerializeToString(deterministic=True)),) for each in (wanted, message(f=2), message())]
+    frame = spark.createDataFrame([*rows, (None,)], "value BINARY").coalesce(1)
+    options: dict[str, Any] = {"binaryDescriptorSet": rig.data, "options": {"upcast.unsigned.ints": "true"}}
+    options["options"]["recursive.fields.max.depth"] = "2"
+    decoded = frame.select(from_protobuf("value", "Values", **options).alias("event"))
+    encoded = decoded.select(to_protobuf("event", "Values", binaryDescriptorSet=rig.data).alias("value"))
+    assert [row.value for row in encoded.collect()] == [row.value for row in frame.collect()]
+    nulls = decoded.selectExpr("named_struct('list', array(1.5D, NULL), 'n', event.n) AS event")
+    with pytest.raises(PythonException, match="PROTOBUF_NULL_ELEMENT"):
+        nulls.select(to_protobuf("event", "Values", binaryDescriptorSet=rig.data)).collect()
+
+
+def test_functions_of_sql_decode_and_encode(spark: SparkSession) -> None:
+    message, options = b"\x0a\x02o1", {"mode": "PERMISSIVE"}
+    descriptors = compiled('syntax = "proto3"; message Order { string id = 1; }')
+    register_sql(spark, "order", "Order", binaryDescriptorSet=descriptors, options=options)
+    rows = [(bytearray(message),), (None,), (bytearray(b"\x0a\x7f"),)]
+    spark.createDataFrame(rows, "value BINARY").createOrReplaceTempView("messages")
+    orders = spark.sql("SELECT from_protobuf_order(value) AS event FROM messages")
+    assert orders.schema["event"].dataType.simpleString() == "struct<id:string>"
+    assert [row.event and row.event.id for row in orders.collect()] == ["o1", None, None]
+    orders.createOrReplaceTempView("orders")
+    if hasattr(spark_functions, "arrow_udf"):
+        encoded = spark.sql("SELECT to_protobuf_order(event) FROM orders")
     else:
-        with pytest.raises(Exception, match="SPARK_FEATURE_MISSING"):
-            to_protobuf("order", **options)
+        with pytest.raises(
+            PythonException, match=r"SPARK_FEATURE_MISSING.*to_protobuf_order\(event, typeof\(event\)\)"
+        ):
+            spark.sql("SELECT to_protobuf_order(event) FROM orders").collect()
+        encoded = spark.sql("SELECT to_protobuf_order(event, typeof(event)) FROM orders")
+    assert [row[0] for row in encoded.collect()] == [bytearray(message), None, None]
+
+
+# Of all that the functions do, what depends on how Spark hands over columns.
+test_columns_and_names_in_a_batch_query = functions.test_columns_and_names_in_a_batch_query
+test_a_bad_row_ends_the_query_or_is_null = functions.test_42_failfast_ends_the_query_and_permissive_gives_null
+test_a_column_that_does_not_fit_is_an_error = functions.test_44_a_column_that_does_not_fit_is_an_error_of_the_query
+test_every_type_comes_back = functions.test_every_type_comes_back_from_spark_as_it_went_in
+test_large_arrow_types_make_no_difference = functions.test_large_arrow_types_make_no_difference
+test_a_stream_is_decoded_aggregated_and_encoded = functions.test_a_stream_is_decoded_aggregated_and_encoded
+test_frames_of_a_registry = functions.test_confluent_frames_with_a_registry_and_ids_in_headers
