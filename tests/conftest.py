@@ -74,8 +74,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, the name of its folder under tests/, and leave out what other runs are for.
 
-    Long ones are for ``./dev chaos long``, those for each Spark for ``./dev --spark VERSION test -m versions``. A test
-    that is named on the command line runs in any case.
+    Long ones are for ``./dev chaos long``, those for each Spark for ``./dev --spark VERSION test -m versions
+    tests/spark``. A test that is named on the command line runs in any case.
     """
     here = Path(__file__).parent
     only_long = config.getoption("--long")
