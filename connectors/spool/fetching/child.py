@@ -111,6 +111,7 @@ class FetcherChild:
         self._orders: dict[str, Any] = {}
         self._unsent: dict[str, bytes] = {}  # lines of orders by their names, the oldest first
         self._control = -1
+        self.has_hung_up = False
         self._buffer = b""
         self._health = Health()
         self._reported_at = 0.0
@@ -149,6 +150,7 @@ class FetcherChild:
             os.close(read_end)
         os.set_blocking(self.reports, False)
         self.fetcher, self.published_bytes, self._buffer, self._health = None, 0, b"", Health()
+        self.has_hung_up = False
         self._started_at = self._reported_at = time.monotonic()
         self._starts += 1
         self._allowance = share
@@ -188,7 +190,10 @@ class FetcherChild:
             self._control = -1
 
     def read(self) -> Iterator[Report]:
-        """Yield what it has reported since the last call. `ConnectorError`: it is no report."""
+        """Yield what it has reported since the last call; `has_hung_up` then says whether no more can come.
+
+        ConnectorError: it is no report.
+        """
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.reports, _READ_BYTES):
                 *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -196,6 +201,7 @@ class FetcherChild:
                     yield decode(line, REPORTS)
                 if len(self._buffer) > MAX_REPORT_BYTES:
                     raise malformed("it does not end")
+            self.has_hung_up = True
 
     def receive(self, report: Report) -> ConnectorError | None:
         """Note a report; return the error in it, if it is one that no retry can fix."""

@@ -126,7 +126,8 @@ class FetcherGroup:
                 try:
                     running = self._step(selector)
                     for key, _ in selector.select(_POLL_SECONDS):
-                        if not self._read(key.data):
+                        self._read(key.data)
+                        if key.data.has_hung_up:
                             # The pipe has ended, the process is about to; until then it would be readable all the time.
                             selector.unregister(key.fileobj)
                 except ConnectorError as error:
@@ -203,10 +204,9 @@ class FetcherGroup:
         if fetcher is not None:
             child.clear_temporary(fetcher)
 
-    def _read(self, child: FetcherChild) -> bool:
-        """Read what a child has reported; False if there was nothing."""
-        reports = list(child.read())
-        for report in reports:
+    def _read(self, child: FetcherChild) -> None:
+        """Read what a child has reported, of which the end may be on its way."""
+        for report in child.read():
             if isinstance(report, Published) and child.fetcher is not None:
                 self._on_published(child.fetcher, report.number)
             elif isinstance(report, Note):
@@ -214,4 +214,3 @@ class FetcherGroup:
             with self._lock:
                 terminal = child.receive(report)
                 self._terminal = self._terminal or terminal
-        return bool(reports)

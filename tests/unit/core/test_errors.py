@@ -18,7 +18,7 @@ from tools.error_codes import ErrorCode, error_codes
 
 ROOT = Path(__file__).parents[3]
 NO_CODES = {"KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "OFFSET_OUT_OF_RANGE"}  # answers of brokers
-NO_CODES |= {"SPOOL_ID_RUN", "SPOOL_SEGMENT"}  # beginnings of codes
+NO_CODES |= {"SPOOL_ID_RUN", "SPOOL_RECORD", "SPOOL_SEGMENT"}  # beginnings of codes
 NO_CODES |= {"PUBSUB_EMULATOR_HOST"}
 HEADINGS = re.findall(r"^### `(.+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
 SOURCES = [

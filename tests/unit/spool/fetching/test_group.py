@@ -30,6 +30,7 @@ from connectors.spool.fetching.messages import (
     Allow,
     Fault,
     FetchPlan,
+    Note,
     Published,
     Report,
     Start,
@@ -721,6 +722,13 @@ def test_a_command_that_is_none_ends_a_fetcher_with_a_named_error(spool: Spool, 
     assert sorted(spool.numbers("ack") + spool.numbers("nack")) == spool.numbers("receive")
     assert spool.numbers("close") == []
     assert any(line["kind"] == "close" for line in spool.log())
+
+
+def test_a_report_that_comes_in_two_parts_is_one(spool: Spool) -> None:
+    noted: list[Any] = []
+    line = encode(Note("whole")).decode()
+    spool.start(spool.plan(total=100_000, gap=0.01, report=line), on_note=lambda _index, value: noted.append(value))
+    wait_for(lambda: "whole" in noted)
 
 
 @pytest.mark.parametrize(
