@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from connectors.kafka.options.client import KafkaClientOptions
@@ -173,22 +174,6 @@ _REGISTRY_GROUPS = (
     ),
     Group("Time limits", "from, to", "request.timeout retry.timeout"),
 )
-
-
-def pages() -> dict[Path, str]:
-    """Return the pages and the stub: path below the root of the repository to text."""
-    return {
-        Path("docs/reference/pubsub.md"): _pubsub(),
-        Path("docs/reference/kafka.md"): _kafka(),
-        Path("docs/reference/kinesis.md"): _kinesis(),
-        Path("docs/reference/protobuf.md"): _protobuf(),
-        Path("docs/reference/command-line.md"): commands_page(),
-        Path("docs/reference/errors.md"): errors_page(),
-        Path("docs/reference/metrics.md"): metrics_page(),
-        Path("docs/reference/python.md"): python_page(),
-        Path("docs/reference/testing.md"): testing_page(),
-        Path("connectors/core/options/builders.pyi"): option_stub(),
-    }
 
 
 def _pubsub() -> str:
@@ -418,11 +403,26 @@ def _protobuf() -> str:
     )
 
 
+PAGES: Mapping[Path, Callable[[], str]] = {
+    Path("docs/reference/pubsub.md"): _pubsub,
+    Path("docs/reference/kafka.md"): _kafka,
+    Path("docs/reference/kinesis.md"): _kinesis,
+    Path("docs/reference/protobuf.md"): _protobuf,
+    Path("docs/reference/command-line.md"): commands_page,
+    Path("docs/reference/errors.md"): errors_page,
+    Path("docs/reference/metrics.md"): metrics_page,
+    Path("docs/reference/python.md"): python_page,
+    Path("docs/reference/testing.md"): testing_page,
+    Path("connectors/core/options/builders.pyi"): option_stub,
+}
+"""The pages and the stub: path below the root of the repository, and what gives the text."""
+
+
 def main() -> None:
     """Write the pages."""
-    for path, text in pages().items():
+    for path, text in PAGES.items():
         (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_text(text)
+        (ROOT / path).write_text(text())
 
 
 if __name__ == "__main__":
