@@ -107,6 +107,13 @@ def imported_names(node: ast.AST, package: str) -> list[str]:
     return []
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module."""
+    return tuple(ast.walk(parse(path)))
+
+
+@cache
 def imports(tree: Path, path: Path) -> list[Import]:
     """Return all imports of a module, including those inside functions and by `importlib.import_module("...")`."""
     name = module_name(tree, path)
@@ -210,6 +217,7 @@ def small_folders(tree: Path) -> list[str]:
     ]
 
 
+@cache
 def code_lines(path: Path) -> set[int]:
     """Return the numbers of the lines that hold code: no blank lines, docstrings or comments."""
     no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -217,7 +225,7 @@ def code_lines(path: Path) -> set[int]:
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type not in no_code:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(parse(path)):
+    for node in nodes_of(path):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -235,7 +243,7 @@ def short_functions(tree: Path) -> list[str]:
     bad = []
     for path in sources(tree, "connectors"):
         lines = code_lines(path)
-        for node in ast.walk(parse(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = len(lines.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
                 if length > FUNCTION_LINES:
@@ -282,7 +290,7 @@ def nothing_swallowed(tree: Path) -> list[str]:
     """No handler catches every exception and does nothing; neither does `suppress(Exception)`."""
     bad = []
     for path in sources(tree, "connectors", "tests", "bench", "tools"):
-        for node in ast.walk(parse(path)):
+        for node in nodes_of(path):
             match node:
                 case ast.ExceptHandler() if _catches_all(node.type) and all(map(_does_nothing, node.body)):
                     bad.append(f"{path.relative_to(tree)}:{node.lineno}: swallows every exception")
@@ -312,7 +320,7 @@ def no_mocks(tree: Path) -> list[str]:
     """Real servers instead of mocks: no unittest.mock, no change of `sys.modules`."""
     bad = []
     for path in sources(tree, "connectors", "tests", "bench"):
-        nodes = [node for node in ast.walk(parse(path)) if _is_mock(node)]
+        nodes = [node for node in nodes_of(path) if _is_mock(node)]
         bad += [f"{path.relative_to(tree)}:{node.lineno}: mocks" for node in nodes]
     return bad
 
@@ -364,7 +372,7 @@ def no_private_patches(tree: Path) -> list[str]:
     bad = []
     for path in sources(tree, "tests"):
         file = str(path.relative_to(tree))
-        patched = [(node, name) for node in ast.walk(parse(path)) if (name := _patched(node))]
+        patched = [(node, name) for node in nodes_of(path) if (name := _patched(node))]
         bad += [
             f"{file}:{node.lineno}: patches {name}" for node, name in patched if (file, name) not in EXCEPTED_PATCHES
         ]
@@ -426,7 +434,7 @@ def python_by_helper(tree: Path) -> list[str]:
     for path in sources(tree, "connectors"):
         file = str(path.relative_to(tree))
         if file != INTERPRETER_HELPER:
-            starts = [node for node in ast.walk(parse(path)) if _starts_python(node, file)]
+            starts = [node for node in nodes_of(path) if _starts_python(node, file)]
             bad += [f"{file}:{node.lineno}: starts Python without {INTERPRETER_HELPER}" for node in starts]
     return bad
 
@@ -519,15 +527,16 @@ def loaded_by(tree: Path, modules: list[str]) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def referenced_names(node: ast.AST) -> set[str]:
+@cache
+def referenced_names(node: ast.AST) -> frozenset[str]:
     """Return every name and attribute that a piece of code mentions."""
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    mentions = (getattr(each, "id", getattr(each, "attr", "")) for each in ast.walk(node))
+    return frozenset(mentions) - {""}
 
 
-def _reached_functions(module: ast.Module, names: set[str]) -> Iterator[ast.AST]:
+def _reached_functions(path: Path, names: set[str]) -> Iterator[ast.AST]:
     """Yield functions and methods with one of these names, and the special methods of classes with one."""
-    for node in ast.walk(module):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
             yield node
         if isinstance(node, ast.ClassDef) and node.name in names:
@@ -547,8 +556,7 @@ def executor_modules(tree: Path, connector: str) -> list[str]:
         before = len(names), len(reached)
         for name in sorted(reached):
             path = module_path(tree, name)
-            module = parse(path)
-            functions = list(_reached_functions(module, names))
+            functions = list(_reached_functions(path, names))
             lines = [range(each.lineno, each.end_lineno + 1) for each in functions]
             for function in functions:
                 names |= referenced_names(function)
