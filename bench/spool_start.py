@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.segment_log import COLUMNS, MOST_ENTRIES, Manifest, Place, SegmentLog
+from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
 
 ROWS = 100
@@ -46,21 +48,17 @@ def build(root: Path, count: int) -> None:
     store.make_root()
     ledger = open_ledger(store, open_identity(store, "pubsub", SOURCES))
     ledger.set_layout(16 << 20, 8)
-    state = ledger.state
     names: list[str] = []
     for _ in range(FETCHERS):
         fetcher = secrets.token_hex(8)
         make_files(root, fetcher, count // FETCHERS)
         names += [fetcher] * (count // FETCHERS)
-        state.fetchers[fetcher] = count // FETCHERS - 1
-    retain(ledger, names)
-    state.runs_through = state.ordinal
-    ledger.replace_state(state, lambda: None)
+    ledger.replace_state(lambda state: retain(state, names))
 
 
-def retain(ledger: Ledger, fetchers: list[str]) -> None:
-    """Let a ledger have a segment of each of these fetchers; as columns, since entry by entry a million take long."""
-    state, manifests, numbers = ledger.state, [], dict.fromkeys(fetchers, 0)
+def retain(state: LedgerState, fetchers: list[str]) -> LedgerState:
+    """Add a segment of each of these fetchers to a state; as columns, since entry by entry a million take long."""
+    manifests, numbers = [], dict.fromkeys(fetchers, 0)
     for first in range(0, len(fetchers), MOST_ENTRIES):
         some = fetchers[first : first + MOST_ENTRIES]
         values: dict[str, Any] = {
@@ -77,10 +75,17 @@ def retain(ledger: Ledger, fetchers: list[str]) -> None:
             numbers[fetcher] += 1
         columns = pa.record_batch([pa.array(values[field.name], field.type) for field in COLUMNS], COLUMNS)
         manifests.append(Manifest(Place(first, first * ROWS, first * ROWS * ROW_BYTES), columns))
-    state.segments = SegmentLog.of_manifests(manifests, 0)
-    state.ordinal = len(fetchers)
-    state.head, state.bytes = state.ordinal * ROWS, state.ordinal * ROWS * ROW_BYTES
-    state.starts[-1] = state.starts[-1]._replace(last=state.head)
+    count, head = len(fetchers), len(fetchers) * ROWS
+    return replace(
+        state,
+        segments=SegmentLog.of_manifests(manifests, 0),
+        fetchers={fetcher: number - 1 for fetcher, number in numbers.items()},
+        ordinal=count,
+        runs_through=count,
+        head=head,
+        bytes=head * ROW_BYTES,
+        starts=[*state.starts[:-1], state.starts[-1]._replace(last=head)],
+    )
 
 
 def make_files(root: Path, fetcher: str, count: int) -> None:

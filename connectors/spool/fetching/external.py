@@ -58,11 +58,9 @@ class ExternalFetching:
 
     def allow(self, free_bytes: int) -> None:
         """Announce the room there is, when it has changed or a heartbeat is due."""
-        ledger = self._ledger
-        with ledger.lock:
-            if self._is_due(free_bytes):
-                ledger.append(Room(free_bytes, ledger.state.fetchers).to_record())
-                self._announced = (time.monotonic(), free_bytes, ledger.state.bytes, ledger.state.number)
+        if self._is_due(free_bytes):
+            state = self._ledger.append(lambda state: Room(free_bytes, state.fetchers).to_record())
+            self._announced = (time.monotonic(), free_bytes, state.bytes, state.number)
 
     def status(self) -> Sequence[FetcherStatus]:
         """Return nothing while a fetcher is seen; one that is not healthy while none is."""

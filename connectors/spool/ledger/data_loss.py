@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -57,6 +58,7 @@ class Losses:
     def __init__(self, ledger: Ledger, *, fail: bool) -> None:
         self._ledger = ledger
         self._fail = fail
+        self._giving_up = threading.Lock()  # a call of Spark and the admitting thread may find the same segment
         self._verified: dict[str, int] = {}  # names of segments, and the position after their last row
         self._warned: set[str] = set()
 
@@ -77,69 +79,73 @@ class Losses:
 
     def begin(self, first: int) -> int:
         """Return where a batch begins: at `first`, or at the oldest row if that is above and rows may be skipped."""
-        with self._ledger.lock:
-            state = self._ledger.state
-            if self._fail or first >= state.oldest:
-                return first
+        state = self._ledger.state
+        if self._fail or first >= state.oldest:
+            return first
+
+        def skip(state: LedgerState) -> Mapping[str, Any] | None:
             rows = state.oldest - max(first, state.counters.get(SKIPPED_THROUGH, 0))
-            if rows > 0:
-                skipped = {SKIPPED_ROWS: state.counters.get(SKIPPED_ROWS, 0) + rows, SKIPPED_THROUGH: state.oldest}
-                self._ledger.append({"counters": {**state.counters, **skipped}})
-                _logger.warning(
-                    "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d and the oldest row in the spool %s is %d: "
-                    "continuing there, because failOnDataLoss is false.",
-                    first,
-                    self._ledger.store.root,
-                    state.oldest,
-                )
-            return state.oldest
+            skipped = {SKIPPED_ROWS: state.counters.get(SKIPPED_ROWS, 0) + rows, SKIPPED_THROUGH: state.oldest}
+            return {"counters": {**state.counters, **skipped}} if rows > 0 else None
+
+        before, state = state, self._ledger.append(skip)
+        if state.counters.get(SKIPPED_ROWS) != before.counters.get(SKIPPED_ROWS):
+            _logger.warning(
+                "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d and the oldest row in the spool %s is %d: "
+                "continuing there, because failOnDataLoss is false.",
+                first,
+                self._ledger.store.root,
+                state.oldest,
+            )
+        return state.oldest
 
     def check(self, first: int, end: int) -> None:
         """Check rows before they are planned: quarantine what is damaged, warn of what is lost.
 
         The task that reads a segment checks it too; without ``failOnDataLoss`` it could only fail, again and again.
         """
-        with self._ledger.lock:
-            due = [] if self._fail else self._ledger.state.between(first, end)
+        due = [] if self._fail else self._ledger.state.between(first, end)
         for entry in due:
             if not entry.quarantined and entry.name not in self._verified:
                 self.going_on(partial(self._verify, entry))
-        with self._ledger.lock:
-            state = self._ledger.state
-            # What ends below is not read again, however long it is retained.
-            self._verified = {name: last for name, last in self._verified.items() if last > first}
-            for entry in state.between(first, end):
-                if entry.quarantined and entry.name not in self._warned:
-                    self._warned.add(entry.name)
-                    _logger.warning(
-                        "[SPOOL_ROWS_LOST] A batch is without the rows at positions %d to %d: %s was quarantined.",
-                        max(first, entry.base),
-                        min(end, entry.end) - 1,
-                        entry.name,
-                    )
+        # What ends below is not read again, however long it is retained.
+        self._verified = {name: last for name, last in self._verified.items() if last > first}
+        for entry in self._ledger.state.between(first, end):
+            if entry.quarantined and entry.name not in self._warned:
+                self._warned.add(entry.name)
+                _logger.warning(
+                    "[SPOOL_ROWS_LOST] A batch is without the rows at positions %d to %d: %s was quarantined.",
+                    max(first, entry.base),
+                    min(end, entry.end) - 1,
+                    entry.name,
+                )
 
     def _verify(self, due: SegmentEntry) -> None:
-        with self._ledger.lock:  # so that it is not freed meanwhile
-            entry = self._ledger.state.now(due)
-            if entry is not None and not entry.quarantined:
-                SegmentReader(self._ledger.store, entry.name, entry.digest).verify()
-                self._verified[entry.name] = entry.end
+        entry = self._ledger.state.now(due)
+        if entry is not None and not entry.quarantined:
+            SegmentReader(self._ledger.store, entry.name, entry.digest).verify()
+            self._verified[entry.name] = entry.end
 
     def _give_up(self, error: SpoolDamagedError) -> None:
-        """Quarantine the segment that an error names, or raise the error."""
+        """Quarantine the segment that an error names, unless it was freed meanwhile; or raise the error."""
         ledger = self._ledger
-        if self._fail or not can_be_quarantined(error):
-            raise error
-        if max(claimed_epochs(ledger.store), default=0) > ledger.claim.epoch:  # the newer writer has freed it
-            raise fenced_error(error.where) from error
         name = error.where.removeprefix(f"{ledger.store.root}/")
-        with ledger.lock:
-            ledger.settle()
+        if not can_be_quarantined(error):
+            raise error
+        with self._giving_up:
             entry = ledger.state.segment(name)
-            if entry is not None and not entry.quarantined:
-                _quarantine_admitted(ledger, {name: error})
-            elif ledger.state.is_waiting(name):
+            waiting = entry is None and ledger.state.is_waiting(name)
+            if entry is None and not waiting:
+                return
+            if self._fail:
+                raise error
+            if max(claimed_epochs(ledger.store), default=0) > ledger.claim.epoch:  # the newer writer has freed it
+                raise fenced_error(error.where) from error
+            ledger.settle()
+            if waiting:
                 ledger.aside[name] = _quarantine_waiting(ledger.store, name, error)
+            elif entry is not None and not entry.quarantined:
+                _quarantine_admitted(ledger, {name: error})
 
 
 def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
@@ -171,22 +177,28 @@ def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None
 
 def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
     """Quarantine those of the segments that are admitted: copy them, record the losses by one snapshot, delete them."""
-    store, state = ledger.store, ledger.state
-    entries = sorted(filter(None, map(state.segment, damaged)), key=lambda entry: entry.ordinal)
+    store = ledger.store
+    entries = sorted(filter(None, map(ledger.state.segment, damaged)), key=lambda entry: entry.ordinal)
     added: list[IdRun] = []
-    state = replace(state, segments=state.segments.copy())
     for entry in entries:
         added += [IdRun.load(store, run) for run in _keep_ids(ledger, entry)]
         _move_aside(store, entry.name, damaged[entry.name], (entry.base, entry.end), entry.admitted_rows)
-        state.quarantine(entry)
-    state.runs = [*state.runs, *(run.entry for run in added)]
+
+    def change(state: LedgerState) -> LedgerState:
+        for present in filter(None, map(state.now, entries)):
+            if not present.quarantined:
+                state = state.quarantined(present)
+        return replace(state, runs=[*state.runs, *(run.entry for run in added)])
 
     def then() -> None:
         for run in added:
             ledger.index.swap(run.entry.space, [], run)
-        _delete(store, [entry.name for entry in entries])
+        ledger.discard([entry.name for entry in entries])
 
-    ledger.replace_state(state, then)
+    ledger.replace_state(change, then)
+    failpoint("quarantine.before_delete")
+    ledger.clean()
+    failpoint("quarantine.after_delete")
 
 
 def can_be_quarantined(error: ConnectorError) -> bool:
@@ -256,7 +268,9 @@ def _quarantine_waiting(store: Store, name: str, error: SpoolDamagedError) -> in
     with contextlib.suppress(SpoolDamagedError):
         rows = SegmentReader(store, name).info.rows
     _move_aside(store, name, error, (0, 0), rows)
-    _delete(store, [name])
+    failpoint("quarantine.before_delete")
+    store.delete(name)
+    failpoint("quarantine.after_delete")
     return rows
 
 
@@ -278,10 +292,3 @@ def _move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tu
     else:
         loss = f"its {rows or 'unknown number of'} rows never got a position and are lost, unless they come again"
     _logger.warning("[SPOOL_SEGMENT_QUARANTINED] %s is recorded as empty: %s. %s", name, loss, note["error"])
-
-
-def _delete(store: Store, names: Iterable[str]) -> None:
-    failpoint("quarantine.before_delete")
-    for name in names:
-        store.delete(name)
-    failpoint("quarantine.after_delete")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,7 +131,7 @@ def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int
         if record["kind"] == "snapshot":
             state = LedgerState.from_snapshot(record, read_segments(store, record))
             for later in reversed(records):
-                state.apply(later)
+                state = state.apply(later)
             return state
         if record["kind"] != "seal":
             records.append(record)
@@ -154,10 +155,8 @@ def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> Le
     if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
         # A writer put records before its seal.
         state = _read_earlier(store, spool, claim).state
-    state.sealed = sealed
-    state.starts.append(Start(claim.nonce, state.head, state.head))
-    state.number = -1
-    return state
+    starts = [*state.starts, Start(claim.nonce, state.head, state.head)]
+    return replace(state, sealed=sealed, starts=starts, number=-1)
 
 
 def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:

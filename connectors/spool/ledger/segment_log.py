@@ -292,27 +292,23 @@ class Manifest:
 class SegmentLog(Sequence[SegmentEntry]):
     """The segments that were admitted and not freed, in order: in manifests, and those that no snapshot has named yet.
 
+    A log never changes; its methods return others, which share the manifests.
+
     Attributes:
         first: the ordinal of the oldest; of the next one to come if there is none.
     """
 
     def __init__(self, entries: Iterable[SegmentEntry] = (), *, first: int = 0) -> None:
-        self.first = first
-        self._manifests: list[Manifest] = []
-        self._recent: list[SegmentEntry] = []
-        for entry in entries:
-            self.append(entry)
+        self._recent = list(entries)
+        self._manifests: Sequence[Manifest] = ()
+        self.first = self._recent[0].ordinal if self._recent else first
 
     @classmethod
     def of_manifests(cls, manifests: Sequence[Manifest], first: int, recent: Sequence[SegmentEntry] = ()) -> SegmentLog:
         """Return the segments of some manifests from an ordinal on, and those after them."""
-        log = cls(first=first)
-        log._manifests, log._recent = list(manifests), list(recent)
+        log = cls(recent)
+        log._manifests, log.first = tuple(manifests), first
         return log
-
-    def copy(self) -> SegmentLog:
-        """Return the same segments, to be changed apart from these."""
-        return SegmentLog.of_manifests(self._manifests, self.first, self._recent)
 
     def __len__(self) -> int:
         return self._recent_first + len(self._recent) - self.first
@@ -335,28 +331,27 @@ class SegmentLog(Sequence[SegmentEntry]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def append(self, entry: SegmentEntry) -> None:
-        """Append an entry."""
-        if not len(self):
-            self.first = entry.ordinal
-        self._recent.append(entry)
+    def appended(self, entries: Sequence[SegmentEntry]) -> SegmentLog:
+        """Return the log with more entries at its end."""
+        first = self.first if len(self) or not entries else entries[0].ordinal
+        return SegmentLog.of_manifests(self._manifests, first, [*self._recent, *entries])
 
-    def drop_below(self, ordinal: int) -> None:
-        """Drop the entries with lower ordinals."""
-        recent = self._recent_first
-        self._manifests = [manifest for manifest in self._manifests if manifest.end.ordinal > ordinal]
-        if not self._manifests:
-            del self._recent[: max(ordinal - recent, 0)]
-        self.first = ordinal
+    def from_ordinal(self, ordinal: int) -> SegmentLog:
+        """Return the log without the entries below an ordinal."""
+        manifests = [manifest for manifest in self._manifests if manifest.end.ordinal > ordinal]
+        recent = self._recent if manifests else self._recent[max(ordinal - self._recent_first, 0) :]
+        return SegmentLog.of_manifests(manifests, ordinal, recent)
 
-    def quarantine(self, ordinal: int) -> None:
-        """Give an entry no digest."""
+    def quarantined(self, ordinal: int) -> SegmentLog:
+        """Return the log in which an entry has no digest."""
+        manifests, recent = list(self._manifests), list(self._recent)
         if ordinal >= self._recent_first:
             index = ordinal - self._recent_first
-            self._recent[index] = replace(self._recent[index], digest="")
+            recent[index] = replace(recent[index], digest="")
         else:
             at = self._manifest_of(ordinal)
-            self._manifests[at] = self._manifests[at].quarantined(ordinal - self._manifests[at].begin.ordinal)
+            manifests[at] = manifests[at].quarantined(ordinal - manifests[at].begin.ordinal)
+        return SegmentLog.of_manifests(manifests, self.first, recent)
 
     def find(self, name: str) -> SegmentEntry | None:
         """Return the entry of a segment; None if there is none."""
@@ -372,20 +367,24 @@ class SegmentLog(Sequence[SegmentEntry]):
         names = {entry.fetcher for entry in self._recent}
         return names.union(*(manifest.fetchers(self._freed_of(manifest)) for manifest in self._manifests))
 
-    def fold(self, most: int = MOST_ENTRIES) -> Sequence[Manifest]:
-        """Move all entries into manifests and return these; those without a name have to be written.
+    def folded(self, most: int = MOST_ENTRIES) -> SegmentLog:
+        """Return the log with all entries in manifests, of which those without a name have to be written.
 
         New entries join the manifests before them that are no larger than they are together. So an entry is written
         some times, however many there are, and few manifests are small. One has `most` entries.
         """
+        manifests = list(self._manifests)
         for begin in range(0, len(self._recent), most):
             added = Manifest.of(self._recent[begin : begin + most])
-            while self._manifests and self._joins(self._manifests[-1], added, most):
-                last = self._manifests.pop()
+            while manifests and self._joins(manifests[-1], added, most):
+                last = manifests.pop()
                 added = last.joined(self._freed_of(last), added)
-            self._manifests.append(added)
-        self._recent = []
-        return self._manifests
+            manifests.append(added)
+        return SegmentLog.of_manifests(manifests, self.first)
+
+    def unwritten(self) -> list[Manifest]:
+        """Return the manifests that are not written yet."""
+        return [manifest for manifest in self._manifests if not manifest.name]
 
     def manifest_names(self) -> set[str]:
         """Return the names of the manifests that are written."""

@@ -6,10 +6,10 @@ Positions are dense: row number `p` is the p-th row admitted since the spool was
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.segment_log import SegmentEntry, SegmentLog
@@ -52,9 +52,9 @@ class Layout(NamedTuple):
     max_partitions: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LedgerState:
-    """The state of the ledger after its last record.
+    """The state of the ledger after its last record. It never changes, so any thread may read it.
 
     Attributes:
         epoch, nonce, number: of the last record.
@@ -77,18 +77,18 @@ class LedgerState:
     head: int = 0
     bytes: int = 0
     ordinal: int = 0
-    commits: list[int] = field(default_factory=list)
+    commits: Sequence[int] = field(default_factory=list)
     published: int | None = None
     segments: SegmentLog = field(default_factory=SegmentLog)
-    starts: list[Start] = field(default_factory=list)
-    layouts: list[Layout] = field(default_factory=list)
-    fetchers: dict[str, int] = field(default_factory=dict)
-    runs: list[RunEntry] = field(default_factory=list)
+    starts: Sequence[Start] = field(default_factory=list)
+    layouts: Sequence[Layout] = field(default_factory=list)
+    fetchers: Mapping[str, int] = field(default_factory=dict)
+    runs: Sequence[RunEntry] = field(default_factory=list)
     runs_through: int = 0
-    counters: dict[str, int] = field(default_factory=dict)
-    sealed: dict[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    sealed: Mapping[str, int] = field(default_factory=dict)
     dedup_epoch: int = 0
-    seek: dict[str, Any] | None = None
+    seek: Mapping[str, Any] | None = None
 
     @property
     def oldest(self) -> int:
@@ -126,10 +126,10 @@ class LedgerState:
         from_first = range(bisect_right(self.segments, first, key=lambda entry: entry.end), len(self.segments))
         return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 
-    def quarantine(self, entry: SegmentEntry) -> None:
-        """Record the rows of an admitted segment as empty and count the loss, for a snapshot: no other record can."""
-        self.counters = counted_loss(self.counters, entry.admitted_rows)
-        self.segments.quarantine(entry.ordinal)
+    def quarantined(self, entry: SegmentEntry) -> LedgerState:
+        """Return the state in which the rows of an admitted segment are empty and counted as lost, for a snapshot."""
+        counters = counted_loss(self.counters, entry.admitted_rows)
+        return replace(self, counters=counters, segments=self.segments.quarantined(entry.ordinal))
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as a JSON object; the manifests of all segments are written."""
@@ -152,65 +152,18 @@ class LedgerState:
         value["runs"] = [RunEntry.from_json(run) for run in value["runs"]]
         return cls(record["spool"], record["epoch"], record["nonce"], record["number"], **value)
 
-    def apply(self, record: Mapping[str, Any]) -> None:
-        """Advance to the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
+    def apply(self, record: Mapping[str, Any]) -> LedgerState:
+        """Return the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
         if record["base"] != self.head:
             raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
                 record_place(record),
             )
-        self.epoch, self.nonce, self.number = record["epoch"], record["nonce"], record["number"]
-        for value in record.get("admit", ()):
-            self._admit(SegmentEntry.from_json(value))
-        if "counters" in record:
-            self.counters = dict(record["counters"])
-        if "commit" in record:
-            self.commits = [*self.commits, record["commit"]][-COMMITS_KEPT:]
-        if "layout" in record:
-            self.layouts = _pruned([*self.layouts, Layout(self.head, *record["layout"])], self.oldest)
-        if "seek" in record:
-            self.seek = dict(record["seek"])
-        if "dedup_epoch" in record:
-            # No id of an earlier epoch is searched for again.
-            self.dedup_epoch, self.runs, self.runs_through = record["dedup_epoch"], [], self.ordinal
-        if "runs" in record:
-            self._swap_runs(record["runs"])
-        self._free(record.get("free", ()))
-        for fetcher in record.get("forget", ()):
-            self.fetchers.pop(fetcher, None)
-
-    def _admit(self, entry: SegmentEntry) -> None:
-        placed = replace(entry, base=self.head, bytes_before=self.bytes, ordinal=self.ordinal)
-        self.segments.append(placed)
-        self.fetchers[entry.fetcher] = entry.number
-        self.head, self.bytes, self.ordinal = placed.end, self.bytes + placed.bytes, self.ordinal + 1
-        if entry.published is not None:
-            self.published = max(self.published or 0, entry.published[1])
-        if not self.starts:
-            raise record_damaged("A snapshot names no start", "the newest snapshot")
-        self.starts[-1] = self.starts[-1]._replace(last=self.head)
-
-    def _free(self, freed: Sequence[Any]) -> None:
-        """Drop the oldest segments: those below an ordinal and a position, or of these names in the first format."""
-        if not freed:
-            return
-        log = self.segments
-        if isinstance(freed[0], str):
-            count = len(freed)
-            follows = {entry.name for entry in log[:count]} == set(freed)
-        else:
-            count = freed[0] - log.first
-            follows = 0 < count <= len(log) and (log[count].base if count < len(log) else self.head) == freed[1]
-        if not follows:
-            raise record_damaged("A record frees other segments than the oldest ones", "a record of the ledger")
-        log.drop_below(log.first + count)
-        self.layouts = _pruned(self.layouts, self.oldest)
-
-    def _swap_runs(self, change: Mapping[str, Any]) -> None:
-        gone = set(change["remove"])
-        added = [RunEntry.from_json(value) for value in change["add"]]
-        self.runs = [run for run in self.runs if run.name not in gone] + added
-        self.runs_through = max(self.runs_through, change["through"])
+        state = replace(self, epoch=record["epoch"], nonce=record["nonce"], number=record["number"])
+        for name, change in _CHANGES.items():
+            if name in record:
+                state = change(state, record[name])
+        return state
 
 
 def record_place(record: Mapping[str, Any]) -> str:
@@ -224,7 +177,96 @@ def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
     return {**counters, **{name: counters.get(name, 0) + count for name, count in more.items()}}
 
 
-def _pruned(layouts: list[Layout], oldest: int) -> list[Layout]:
+def _pruned(layouts: Sequence[Layout], oldest: int) -> Sequence[Layout]:
     """Return the layouts that a batch with rows still in the spool can have."""
     last_below = max((index for index, layout in enumerate(layouts) if layout.position <= oldest), default=0)
     return layouts[last_below:]
+
+
+def _admit(state: LedgerState, values: Sequence[dict[str, Any]]) -> LedgerState:
+    if not values:
+        return state
+    if not state.starts:
+        raise record_damaged("A snapshot names no start", "the newest snapshot")
+    head, size, published, fetchers = state.head, state.bytes, state.published, dict(state.fetchers)
+    placed = []
+    for ordinal, entry in enumerate(map(SegmentEntry.from_json, values), state.ordinal):
+        placed.append(replace(entry, base=head, bytes_before=size, ordinal=ordinal))
+        head, size = placed[-1].end, size + entry.bytes
+        fetchers[entry.fetcher] = entry.number
+        if entry.published is not None:
+            published = max(published or 0, entry.published[1])
+    return replace(
+        state,
+        head=head,
+        bytes=size,
+        ordinal=state.ordinal + len(placed),
+        published=published,
+        fetchers=fetchers,
+        segments=state.segments.appended(placed),
+        starts=[*state.starts[:-1], state.starts[-1]._replace(last=head)],
+    )
+
+
+def _count(state: LedgerState, counters: Mapping[str, int]) -> LedgerState:
+    return replace(state, counters=dict(counters))
+
+
+def _commit(state: LedgerState, position: int) -> LedgerState:
+    return replace(state, commits=[*state.commits, position][-COMMITS_KEPT:])
+
+
+def _lay_out(state: LedgerState, layout: Sequence[int]) -> LedgerState:
+    return replace(state, layouts=_pruned([*state.layouts, Layout(state.head, *layout)], state.oldest))
+
+
+def _seek(state: LedgerState, seek: Mapping[str, Any]) -> LedgerState:
+    return replace(state, seek=dict(seek))
+
+
+def _begin_dedup_epoch(state: LedgerState, epoch: int) -> LedgerState:
+    # No id of an earlier epoch is searched for again.
+    return replace(state, dedup_epoch=epoch, runs=[], runs_through=state.ordinal)
+
+
+def _swap_runs(state: LedgerState, change: Mapping[str, Any]) -> LedgerState:
+    gone = set(change["remove"])
+    runs = [run for run in state.runs if run.name not in gone]
+    runs += [RunEntry.from_json(value) for value in change["add"]]
+    return replace(state, runs=runs, runs_through=max(state.runs_through, change["through"]))
+
+
+def _free(state: LedgerState, freed: Sequence[Any]) -> LedgerState:
+    """Drop the oldest segments: those below an ordinal and a position, or of these names in the first format."""
+    log = state.segments
+    if not freed:
+        return state
+    if isinstance(freed[0], str):
+        count = len(freed)
+        follows = {entry.name for entry in log[:count]} == set(freed)
+    else:
+        count = freed[0] - log.first
+        follows = 0 < count <= len(log) and (log[count].base if count < len(log) else state.head) == freed[1]
+    if not follows:
+        raise record_damaged("A record frees other segments than the oldest ones", "a record of the ledger")
+    state = replace(state, segments=log.from_ordinal(log.first + count))
+    return replace(state, layouts=_pruned(state.layouts, state.oldest))
+
+
+def _forget(state: LedgerState, fetchers: Sequence[str]) -> LedgerState:
+    gone = set(fetchers)
+    return replace(state, fetchers={name: last for name, last in state.fetchers.items() if name not in gone})
+
+
+_CHANGES: Final[Mapping[str, Callable[[LedgerState, Any], LedgerState]]] = {
+    "admit": _admit,
+    "counters": _count,
+    "commit": _commit,
+    "layout": _lay_out,
+    "seek": _seek,
+    "dedup_epoch": _begin_dedup_epoch,
+    "runs": _swap_runs,
+    "free": _free,
+    "forget": _forget,
+}
+"""What a record may change, in the order in which it is applied."""

@@ -13,8 +13,9 @@ horizon before the first message that is searched for.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
@@ -264,33 +265,51 @@ class RecentIds:
 
 
 class DedupIndex:
-    """All ids admitted, by name space; they count for `horizon` seconds of publish time, for ever while it is None."""
+    """All ids admitted, by name space; they count for `horizon` seconds of publish time, for ever while it is None.
+
+    Threads may use it together. A lock guards which arrays it has, and is never held while they are searched, written
+    or merged: arrays do not change. What is being written as runs is handed over, and searched until the runs replace
+    it.
+    """
 
     def __init__(self, horizon: float | None = None) -> None:
         self.horizon = horizon
+        self._lock = threading.RLock()
         self._runs: dict[str, list[IdRun]] = {}
         self._recent: dict[str, dict[int, RecentIds]] = {}
+        self._handed_over: list[tuple[str, RecentIds]] = []
 
     def set_horizon(self, seconds: float) -> None:
         """Set how long ids count."""
-        before, self.horizon, self._recent = self._recent, seconds, {}
-        for space, portions in before.items():
-            for recent in portions.values():
-                self._portion(space, recent.published).absorb(recent)
+        with self._lock:
+            before, self.horizon, self._recent = self._recent, seconds, {}
+            for space, portions in before.items():
+                for recent in portions.values():
+                    self._portion(space, recent.published).absorb(recent)
 
     def recent(self) -> list[tuple[str, RecentIds]]:
         """Return the ids that are in no run yet, by name space and portion."""
-        return [
-            (space, recent) for space, portions in self._recent.items() for recent in portions.values() if len(recent)
-        ]
+        with self._lock:
+            portions = [(space, recent) for space, each in self._recent.items() for recent in each.values()]
+            return [*self._handed_over, *((space, recent) for space, recent in portions if len(recent))]
+
+    def hand_over(self) -> list[tuple[str, RecentIds]]:
+        """Return the ids that are in no run yet, to be written: these do not change any more, and new ones come apart.
+
+        What was handed over before, and was not taken, is among them.
+        """
+        with self._lock:
+            self._handed_over, self._recent = self.recent(), {}
+            return list(self._handed_over)
 
     def runs(self, space: str) -> list[IdRun]:
         """Return the runs of a name space, oldest first."""
-        return list(self._runs.get(space, ()))
+        with self._lock:
+            return list(self._runs.get(space, ()))
 
     def duplicates(self, space: str, keys: IdKeys, published: PublishTimes) -> Mask:
         """Return which rows are duplicates: those whose id is in the index, and all but the first of the same id."""
-        arrays = list(self._arrays(space, published))
+        arrays = self._arrays(space, published)
         numbers = [guided for numbers, _ in arrays for guided in numbers]
         if not len(keys.hash_rows):
             return _repeated(keys.numbers, keys.ascending_numbers, numbers)
@@ -303,61 +322,76 @@ class DedupIndex:
 
     def add(self, space: str, keys: IdKeys, published: PublishTimes) -> None:
         """Add the ids of an admitted segment."""
-        self._portion(space, published).add(keys, published)
+        with self._lock:
+            self._portion(space, published).add(keys, published)
 
     def absorb(self, other: DedupIndex) -> None:
         """Add the ids in memory of another index."""
-        for space, recent in other.recent():
-            self._portion(space, recent.published).absorb(recent)
+        with self._lock:
+            for space, recent in other.recent():
+                self._portion(space, recent.published).absorb(recent)
 
-    def take_recent(self, runs: Iterable[IdRun]) -> None:
-        """Replace all ids that are in no run yet by the runs that now have them."""
-        self._recent = {}
-        for run in runs:
-            self._runs.setdefault(run.entry.space, []).append(run)
+    def take(self, runs: Iterable[IdRun]) -> None:
+        """Replace what was handed over by the runs that now have it."""
+        with self._lock:
+            self._handed_over = []
+            for run in runs:
+                self._runs.setdefault(run.entry.space, []).append(run)
 
     def drop_recent(self, before: int, added_before: float) -> None:
         """Forget the portions in memory that were published and added before these times.
 
-        `before` is in microseconds since 1970, `added_before` of the monotonic clock.
+        `before` is in microseconds since 1970, `added_before` of the monotonic clock. What was handed over stays.
         """
-        for portions in self._recent.values():
-            for number, recent in list(portions.items()):
-                if _is_before(recent.published, before) and recent.added_at <= added_before:
-                    del portions[number]
+        with self._lock:
+            for portions in self._recent.values():
+                for number, recent in list(portions.items()):
+                    if _is_before(recent.published, before) and recent.added_at <= added_before:
+                        del portions[number]
 
     def clear(self) -> None:
         """Forget everything: a new epoch of ids begins."""
-        self._runs.clear()
-        self._recent.clear()
+        with self._lock:
+            self._runs.clear()
+            self._recent.clear()
+            self._handed_over = []
 
     def load(self, store: Blobs, entries: Iterable[RunEntry]) -> None:
         """Map and check the runs that the ledger names."""
         for entry in entries:
-            self._runs.setdefault(entry.space, []).append(IdRun.load(store, entry))
+            run = IdRun.load(store, entry)
+            with self._lock:
+                self._runs.setdefault(entry.space, []).append(run)
 
     def swap(self, space: str, old: Iterable[str], new: IdRun | None) -> None:
         """Replace runs by the one they were merged into, or drop them (None)."""
         gone = set(old)
-        others = [run for run in self._runs.get(space, []) if run.entry.name not in gone]
-        self._runs[space] = others if new is None else [new, *others]
+        with self._lock:
+            others = [run for run in self._runs.get(space, []) if run.entry.name not in gone]
+            self._runs[space] = others if new is None else [new, *others]
 
     def _portion(self, space: str, published: PublishTimes) -> RecentIds:
         length = (_SHORTEST_HORIZON if self.horizon is None else self.horizon) * _MICROSECONDS // PORTIONS
         number = -1 if published is None else int(published[1] // length)
         return self._recent.setdefault(space, {}).setdefault(number, RecentIds())
 
-    def _arrays(self, space: str, published: PublishTimes) -> Iterator[tuple[list[_Guided], list[_Guided]]]:
-        """Yield the sorted numbers and the sorted hashes in which to search for ids published in this range."""
+    def _arrays(self, space: str, published: PublishTimes) -> list[tuple[list[_Guided], list[_Guided]]]:
+        """Return the sorted numbers and the sorted hashes in which to search for ids published in this range."""
         oldest = None
         if self.horizon is not None and published is not None:
             oldest = published[0] - int(self.horizon * _MICROSECONDS)
-        for recent in self._recent.get(space, {}).values():
-            if not _is_before(recent.published, oldest):
-                yield _guided(recent.numbers), _guided(recent.hashes)
-        for run in self._runs.get(space, ()):
-            if not _is_before(run.entry.published, oldest):
-                yield [(run.numbers, run.number_guide)], [(run.hashes, run.hash_guide)]
+        with self._lock:
+            recent = [each for other, each in self.recent() if other == space]
+            arrays = [(list(each.numbers), list(each.hashes), each.published) for each in recent]
+            runs = self.runs(space)
+        searched = [
+            (_guided(numbers), _guided(hashes)) for numbers, hashes, last in arrays if not _is_before(last, oldest)
+        ]
+        return searched + [
+            ([(run.numbers, run.number_guide)], [(run.hashes, run.hash_guide)])
+            for run in runs
+            if not _is_before(run.entry.published, oldest)
+        ]
 
 
 def _guided(arrays: Iterable[_Keys]) -> list[_Guided]:

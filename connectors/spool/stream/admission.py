@@ -1,7 +1,7 @@
-"""The thread that admits what fetchers publish, and keeps the spool in order.
+"""The thread that admits what fetchers publish.
 
-In rounds: it frees what was read, admits, reports to the calls of Spark that wait, and grants the fetchers the room
-that is left.
+In rounds: it admits, reports to the calls of Spark that wait, and grants the fetchers the room that is left. It never
+waits for compaction, except on a full disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _log = logging.getLogger(__name__)
 _LONGEST_END: Final = 5.0
 """Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
 _POLL: Final = 0.1
-_EXPIRE_EVERY: Final = 5.0
 
 
 class Admission:
@@ -60,7 +59,7 @@ class Admission:
         self._guard = guard
         self._signals = signals
         self._outages = OutageLog(ledger.store.root)
-        self._next_list = self._next_expiry = 0.0
+        self._next_list = 0.0
         self._fetching_ended: float | None = None
 
     def run(self) -> None:
@@ -72,19 +71,20 @@ class Admission:
                 return
 
     def _do_round(self) -> None:
-        """Do the steps of one round: free, admit, report, compact, grant."""
+        """Do the steps of one round: admit, report, grant."""
         ended, started = self._fetching_has_ended(), self._fetchers.started
         fetching = None if started is None else started.fetching
         # Before admission: what these report as durable is there to be admitted.
         fetchers = () if fetching is None else fetching.status()
-        if self._guard.disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers):
-            # First: it makes the room that the records of what is admitted need.
-            self._compact(urgent=True)
+        full = self._guard.disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers)
+        if full and started is not None:
+            # First, and in this thread: it makes the room that the records of what is admitted need.
+            started.compaction.step(urgent=True, read_from=self._backlog.read_from())
         admitted_at = self._admit()
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
         self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
-        self._compact(urgent=False)
-        self._expire(admitted_at)
+        if started is not None and admitted_at is not None:
+            started.compaction.note_admitted()
         if fetching is not None:
             fetching.allow(self._losses.going_on(self._backlog.free_bytes))
         self._guard.round_ended()
@@ -100,7 +100,7 @@ class Admission:
             self._next_list = now + self._ledger.store.look_seconds
         now = time.monotonic()
         with self._freshness.changed:
-            admitted = self._ledger.admitted_since(before)
+            admitted = self._ledger.state.since(before)
             for entry in admitted:
                 self._freshness.admitted(now, entry.published, entry.admitted_rows)
                 if not entry.quarantined:
@@ -121,17 +121,6 @@ class Admission:
             self._freshness.round_ended(now, healthy=healthy, settled=settled)
             self.complete = self.complete or (ended and admitted_at is not None)
             self._freshness.changed.notify_all()
-
-    def _compact(self, *, urgent: bool) -> None:
-        if self._fetchers.started is not None:
-            self._fetchers.started.compaction.step(urgent=urgent, read_from=self._backlog.read_from())
-
-    def _expire(self, admitted_at: float | None) -> None:
-        """Drop old ids now and then; only when all that was published is admitted."""
-        started = self._fetchers.started
-        if started is not None and admitted_at is not None and admitted_at >= self._next_expiry:
-            self._next_expiry = admitted_at + _EXPIRE_EVERY
-            started.compaction.expire()
 
     def _fetching_has_ended(self) -> bool:
         """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.

@@ -1,6 +1,7 @@
 """The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
 
-Two threads, so that long merges of id runs never hold up admission: see `FetcherStart` and `Admission`. An error that a
+Three threads, beside the one that puts records: one admits, one compacts, one starts the fetchers and then merges id
+runs; see `Admission`, `Compaction` and `FetcherStart`. None waits for another, but for its records. An error that a
 retry cannot fix is raised to Spark by the next call; a full disk is waited out. An error of the source ends the
 fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
 
@@ -11,6 +12,8 @@ What more than one thread uses: `Freshness`, with a lock; the positions of `Back
 from __future__ import annotations
 
 import threading
+import time
+from typing import Final
 
 from connectors.core.errors import ConnectorError
 from connectors.spool.errors import no_room
@@ -25,6 +28,9 @@ from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.watches import DuplicateWatch
 
 __all__ = ["Background"]
+
+_COMPACT_EVERY: Final = 0.1
+_EXPIRE_EVERY: Final = 5.0
 
 
 class Background:
@@ -51,6 +57,7 @@ class Background:
         self._threads = [
             threading.Thread(target=self.admission.run, name="spool-admission", daemon=True),
             threading.Thread(target=self.fetchers.run, name="spool-start", daemon=True),
+            threading.Thread(target=self._compact, name="spool-compaction", daemon=True),
         ]
 
     def start(self) -> None:
@@ -104,3 +111,20 @@ class Background:
         """Return why the source delivers nothing more, if so; to be raised when all that came before was served."""
         error = self.fetchers.terminal_error()
         return error if isinstance(error, SOURCE_ERRORS) else None
+
+    def _compact(self) -> None:
+        """Compact in rounds, until this is stopped or fails."""
+        next_expiry = 0.0
+
+        def do_round() -> None:
+            nonlocal next_expiry
+            if self.fetchers.started is None:
+                return
+            compaction, now = self.fetchers.started.compaction, time.monotonic()
+            compaction.step(read_from=self._backlog.read_from())
+            if now >= next_expiry:
+                next_expiry = now + _EXPIRE_EVERY
+                compaction.expire()
+
+        while not self._signals.stopping.wait(_COMPACT_EVERY) and self._guard.run(do_round):
+            pass

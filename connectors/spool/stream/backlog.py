@@ -38,10 +38,9 @@ class Backlog:
 
     def free_bytes(self) -> int:
         """Return how many bytes more may be fetched: at least one when nothing is above the highest start (rule R6)."""
-        with self._ledger.lock:
-            state = self._ledger.state
-            start = min(max(self._highest_asked, state.oldest), state.head)
-            if start == state.head:
-                return max(self._max_spool_bytes, 1)
-            used = bytes_between(state, start, state.head, self._ledger.row_sizes)
-            return max(self._max_spool_bytes - used, 0)
+        state = self._ledger.state
+        start = min(max(self._highest_asked, state.oldest), state.head)
+        if start == state.head:
+            return max(self._max_spool_bytes, 1)
+        used = bytes_between(state, start, state.head, self._ledger.row_sizes)
+        return max(self._max_spool_bytes - used, 0)

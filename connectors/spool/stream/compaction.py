@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,7 +116,10 @@ class CompactionSettings:
 
 
 class Compaction:
-    """Compaction of one ledger, by its writer."""
+    """Compaction of one ledger, by its writer; no call of Spark and no admission waits for it.
+
+    `merge` may run beside the other methods, and these beside admission; they wait for one another.
+    """
 
     def __init__(self, ledger: Ledger, settings: CompactionSettings, clock: Clock = time.monotonic) -> None:
         self._ledger = ledger
@@ -130,8 +134,9 @@ class Compaction:
         self._next_clearing = clock() + _CLEARING_SECONDS
         self._last_freed: dict[str, int] | None = None
         self._idle_since: dict[str, float] = {}
-        with ledger.lock:
-            ledger.index.set_horizon(settings.horizon)
+        self._all_admitted: tuple[int | None, float] = (None, -math.inf)
+        self._step = threading.Lock()
+        ledger.index.set_horizon(settings.horizon)
 
     def step(self, *, urgent: bool = False, read_from: int | None = None) -> None:
         """Do what is due: write ids, free segments, forget fetchers, delete temporary files.
@@ -140,8 +145,10 @@ class Compaction:
         that a query may still read; None where nothing reads. Raises `SpoolFullError` if the ids take more than
         `max_id_bytes`; after an `OSError` the next step tries again.
         """
-        with self._ledger.lock:
+        with self._step:
             self._ledger.settle()
+            self._ledger.clean()
+            # Before the ids: they are those of all segments in this state, and maybe of later ones.
             state, settings = self._ledger.state, self._settings
             self._retention.note(state)
             due = freeable(state, self._retention.is_over, read_from)
@@ -149,7 +156,7 @@ class Compaction:
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             enough = enough or (urgent and bool(due))
             if enough or recent >= settings.recent_ids:
-                self._write_recent()
+                self._write_recent(state)
                 self._free(due if enough else [])
             self._forget_fetchers()
             if self._clock() >= self._next_clearing:
@@ -158,21 +165,29 @@ class Compaction:
                 clear_temporary(self._ledger.store)
             self._check_size()
 
+    def note_admitted(self) -> None:
+        """Note that all that was published is admitted; to be called by who admits, before it admits more."""
+        self._all_admitted = (self._ledger.state.published, self._clock())
+
     def expire(self) -> None:
-        """Drop the ids that cannot be redelivered. The caller has just admitted all that there was.
+        """Drop the ids that cannot be redelivered, as of when all was admitted.
 
         By publish times alone, those of a backlog would go at once: it spans hours, and is read in seconds. So they
         also stay for the horizon after their admission.
         """
-        with self._ledger.lock:
-            state, horizon = self._ledger.state, self._settings.horizon
-            if state.published is None:
-                return
-            oldest, long_ago = state.published - int(horizon * _MICROSECONDS), self._clock() - horizon
-            expired = [run for run in state.runs if run.published is not None and run.published[1] < oldest]
-            if gone := [run for run in expired if self._run_admitted_at(run) <= long_ago]:
-                self._swap([], gone, None)
-            self._ledger.index.drop_recent(oldest, long_ago)
+        with self._step:
+            self._expire()
+
+    def _expire(self) -> None:
+        (published, at), horizon = self._all_admitted, self._settings.horizon
+        if published is None:
+            return
+        oldest, long_ago = published - int(horizon * _MICROSECONDS), at - horizon
+        runs = self._ledger.state.runs
+        expired = [run for run in runs if run.published is not None and run.published[1] < oldest]
+        if gone := [run for run in expired if self._run_admitted_at(run) <= long_ago]:
+            self._swap([], gone, None)
+        self._ledger.index.drop_recent(oldest, long_ago)
 
     def _run_admitted_at(self, run: RunEntry) -> float:
         """Return when the last id of a run was admitted; for a run from before the start, when it was written."""
@@ -180,65 +195,61 @@ class Compaction:
         return self._clock() - self._files.age(run_name(run.name)) if at is None else at
 
     def merge(self) -> bool:
-        """Merge runs of one size, if there are enough; return whether that was so. Admission continues meanwhile."""
+        """Merge runs of one size, if there are enough; return whether that was so. All else continues meanwhile."""
         ledger = self._ledger
-        with ledger.lock:
-            chosen = runs_to_merge(ledger.state.runs, self._settings)
-            loaded = {run.entry.name: run for entry in chosen for run in ledger.index.runs(entry.space)}
-        if not chosen:
+        chosen = runs_to_merge(ledger.state.runs, self._settings)
+        loaded = {run.entry.name: run for space in {run.space for run in chosen} for run in ledger.index.runs(space)}
+        if not chosen or any(run.name not in loaded for run in chosen):  # one has just expired
             return False
         entry = merge_runs(ledger.store, self._name(), [loaded[run.name] for run in chosen])
         self._admitted_at[entry.name] = max(map(self._run_admitted_at, chosen))
-        new = IdRun.load(ledger.store, entry)
-        with ledger.lock:
-            live = {run.name for run in ledger.state.runs}
-            self._swap([entry], [run for run in chosen if run.name in live], new)
+        self._swap([entry], chosen, IdRun.load(ledger.store, entry))
         return True
 
     def _swap(self, add: Sequence[RunEntry], gone: Sequence[RunEntry], new: IdRun | None) -> None:
-        """Record that runs are replaced, then use the new one and delete the old ones."""
-        ledger = self._ledger
+        """Record that runs are replaced, and use the new one from then on; then delete the old ones."""
+        ledger, names = self._ledger, [run.name for run in gone]
 
-        def drop() -> None:
-            failpoint("ids.after_swap_record")
+        def change(state: LedgerState) -> Mapping[str, Any]:
+            # Some may have expired while they were merged.
+            present = [run for run in state.runs if run.name in names]
+            return {"runs": _change(add, present, state.runs_through)}
+
+        def use() -> None:
             for space in {run.space for run in (*gone, *add)}:
-                ledger.index.swap(space, [run.name for run in gone], new)
-            for run in gone:
-                ledger.store.delete(run_name(run.name))
-                self._admitted_at.pop(run.name, None)
+                ledger.index.swap(space, names, new)
+            ledger.discard([run_name(name) for name in names])
 
         failpoint("ids.before_swap_record")
-        ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
+        ledger.append(change, use)
+        failpoint("ids.after_swap_record")
+        ledger.clean()
+        for name in names:
+            self._admitted_at.pop(name, None)
 
-    def _write_recent(self) -> None:
+    def _write_recent(self, state: LedgerState) -> None:
+        """Write the ids of all segments in a state as runs. Those that are admitted meanwhile stay in memory."""
         ledger = self._ledger
-        recent = ledger.index.recent()
-        if not recent and ledger.state.runs_through == ledger.state.ordinal:
+        recent = ledger.index.hand_over()
+        if not recent and state.runs_through == state.ordinal:
             return
         entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
         self._admitted_at |= {entry.name: portion.added_at for entry, (_, portion) in zip(entries, recent, strict=True)}
         # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
         runs = [IdRun.load(ledger.store, entry) for entry in entries]
-
-        def take() -> None:
-            failpoint("ids.after_record")
-            ledger.index.take_recent(runs)
-
-        ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
+        ledger.append({"runs": _change(entries, [], state.ordinal)}, lambda: ledger.index.take(runs))
+        failpoint("ids.after_record")
 
     def _free(self, due: Sequence[SegmentEntry]) -> None:
         """Record that segments are freed, then delete them; their ids are in runs that a record names."""
         ledger = self._ledger
-
-        def delete() -> None:
-            failpoint("free.after_record")
-            for entry in due:
-                ledger.store.delete(entry.name)
-            failpoint("free.after_delete")
-
         if due:
             failpoint("free.before_record")
-            ledger.append({"free": [due[-1].ordinal + 1, due[-1].end]}, delete)
+            free = {"free": [due[-1].ordinal + 1, due[-1].end]}
+            ledger.append(free, lambda: ledger.discard([entry.name for entry in due]))
+            failpoint("free.after_record")
+            ledger.clean()
+            failpoint("free.after_delete")
             if self._last_freed is not None:
                 self._last_freed |= {entry.fetcher: entry.number for entry in due}
 
@@ -267,12 +278,12 @@ class Compaction:
         if gone:
             # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
             ledger.store.sync_folder("inbox")
-            ledger.append({"forget": gone})
+            ledger.append(lambda now: {"forget": [one for one in gone if now.fetchers[one] == state.fetchers[one]]})
 
     def _check_size(self) -> None:
         most = self._settings.max_id_bytes
         if self._run_bytes() > most:
-            self.expire()
+            self._expire()
         if (size := self._run_bytes()) > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",

@@ -23,6 +23,7 @@ from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
 from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
@@ -126,11 +127,10 @@ class SpoolStream:
             return self._losses.going_on(lambda: self._plan(first, last))
 
     def _plan(self, first: int, last: int) -> list[list[Slice]]:
-        with self._ledger.lock:
-            self._ledger.check()
-            state = self._ledger.state
-            check_range(state, first, last, self._where)
-            return plan(state, first, last, self._ledger.row_sizes)
+        self._ledger.check()
+        state = self._ledger.state
+        check_range(state, first, last, self._where)
+        return plan(state, first, last, self._ledger.row_sizes)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed all rows below an offset; they may be freed after the margin."""
@@ -146,8 +146,8 @@ class SpoolStream:
 
     def report_latest_offset(self) -> Offset:
         """Return the head of the ledger."""
-        with self._ledger.lock:
-            return ordered(offset_at(self._ledger.state, self._ledger.state.head))
+        state = self._ledger.state
+        return ordered(offset_at(state, state.head))
 
     def stop(self) -> None:
         """End the fetchers and release the spool."""
@@ -171,8 +171,7 @@ class SpoolStream:
         return f"checkpoint against spool {self._settings.root}"
 
     def _position(self, offset: Mapping[str, Any]) -> int:
-        with self._ledger.lock:
-            return position_of(self._ledger.state, load_offset(offset, self._settings.connector), self._where)
+        return position_of(self._ledger.state, load_offset(offset, self._settings.connector), self._where)
 
     def _start_position(self, start: Mapping[str, Any]) -> int:
         """Return the position of a start offset; what the sentinel stands for is decided once."""
@@ -181,15 +180,14 @@ class SpoolStream:
         if self._resolved is None:
             if self._settings.starting_position == "latest":
                 self._wait_until_fresh(self._ledger.state.head, everything=False)
-            with self._ledger.lock:
-                self._resolved = named_positions(self._ledger.state)[self._settings.starting_position]
+            self._resolved = named_positions(self._ledger.state)[self._settings.starting_position]
         return self._resolved
 
     def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
-        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
+        with while_newest(self._ledger.store, self._ledger.claim):
             state = self._ledger.state
             check_range(state, first, state.head, self._where)
-            end = self._end(first, max_rows)
+            end = self._end(state, first, max_rows)
             if end == first and not is_sentinel(start):
                 return ordered(start)
             offset = offset_at(state, end)
@@ -197,8 +195,8 @@ class SpoolStream:
                 offset[START_KEY] = offset_at(state, first)
             return ordered(offset)
 
-    def _end(self, first: int, max_rows: int | None) -> int:
-        state, settings = self._ledger.state, self._settings
+    def _end(self, state: LedgerState, first: int, max_rows: int | None) -> int:
+        settings = self._settings
         end = max(first, state.head if self._bound is None else min(state.head, self._bound))
         if max_rows is None:
             return end
@@ -339,13 +337,13 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
     runs = [run.name for run in ledger.state.runs]
 
     def forget() -> None:
-        failpoint("seek.after_record")
         ledger.index.clear()
-        for name in runs:
-            ledger.store.delete(run_name(name))
+        ledger.discard([run_name(name) for name in runs])
 
-    with ledger.lock:
-        ledger.append({"seek": {"value": value, "done": True}, "dedup_epoch": ledger.state.dedup_epoch + 1}, forget)
+    done = {"value": value, "done": True}
+    ledger.append(lambda state: {"seek": done, "dedup_epoch": state.dedup_epoch + 1}, forget)
+    failpoint("seek.after_record")
+    ledger.clean()
     failpoint("seek.after_forget")
     return True
 

@@ -17,7 +17,7 @@ from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedErr
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
-from connectors.spool.ledger.records import decode, encode
+from connectors.spool.ledger.records import decode, encode, record_name
 from connectors.spool.segments.segment import SEGMENT, SealedReader
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.local_locks import lock_folder
@@ -182,9 +182,12 @@ def test_verify_sees_a_missing_file(spool: HandSpool) -> None:
 def test_verify_sees_a_record_that_frees_other_segments_than_the_oldest(spool: HandSpool) -> None:
     ledger = spool.ledger
     assert ledger is not None
-    second = ledger.state.segments[1]
+    free, epoch, number = {"free": [ledger.state.segments[1].name]}, ledger.claim.epoch, ledger.state.number
     with pytest.raises(SpoolDamagedError, match="SPOOL_RECORD_DAMAGED"):
-        ledger.append({"free": [second.name]})
+        ledger.append(free)
+    assert run_json("verify", spool.root)["findings"] == [], "it was not put"
+    last = decode(spool.store.read(record_name(epoch, number)), "the last record")
+    spool.store.create(record_name(epoch, number + 1), encode({**last, **free, "number": number + 1}))
     found = run_json("verify", spool.root, code=1)["findings"]
     assert ("damage", "ledger", "SPOOL_RECORD_DAMAGED") in {
         (each["severity"], each["file"], each["code"]) for each in found

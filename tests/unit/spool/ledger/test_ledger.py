@@ -274,10 +274,12 @@ def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: 
     compaction.step()
     spool.write(["3"], published=10_900_000)
     ledger.admit()
+    compaction.note_admitted()
     compaction.expire()
     assert len(ledger.state.runs) == 1
     spool.write(["4"], published=11_100_000)
     ledger.admit()
+    compaction.note_admitted()
     compaction.expire()
     assert ledger.state.runs == []
     spool.write(["1"], published=11_200_000)
@@ -297,6 +299,7 @@ def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durabl
         ledger.admit()
         compaction.step()
         compaction.merge()
+        compaction.note_admitted()
         compaction.expire()
 
     for minute in range(0, 180, 5):
@@ -306,6 +309,7 @@ def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durabl
         read([str(minute)], "f1", minute * 60_000_000)
     assert ledger.state.head == 36
     late[0] = 1200.0
+    compaction.note_admitted()
     compaction.expire()
     # Those of the last ten minutes by publish time stay, and are no more than four.
     assert sum(run.ids for run in ledger.state.runs) + sum(len(ids) for _, ids in ledger.index.recent()) <= 4
@@ -322,11 +326,14 @@ def test_ids_that_were_admitted_before_the_start_go_by_the_age_of_their_run(spoo
     spool.age("ids", 500.0)
     ledger, late = spool.open(), [0.0]
     compaction = Compaction(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    compaction.note_admitted()
     compaction.expire()
     late[0] = 90.0
+    compaction.note_admitted()
     compaction.expire()
     assert len(ledger.state.runs) == 2
     late[0] = 110.0
+    compaction.note_admitted()
     compaction.expire()
     assert len(ledger.state.runs) == 1
 

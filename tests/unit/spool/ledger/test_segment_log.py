@@ -56,9 +56,9 @@ def entries(first: int, amount: int) -> list[SegmentEntry]:
 
 def saved(store: Store, log: SegmentLog, names: count[int], end: tuple[int, int, int], most: int) -> SegmentLog:
     """Write what is to be written and read all of it."""
-    for manifest in log.fold(most):
-        if not manifest.name:
-            manifest.write(store, "s", f"1-{next(names)}")
+    log = log.folded(most)
+    for manifest in log.unwritten():
+        manifest.write(store, "s", f"1-{next(names)}")
     ordinal, head, size = end
     oldest = log[0].base if log else head
     state = {"manifests": log.to_json(), "live": [log.first, oldest], "ordinal": ordinal, "head": head, "bytes": size}
@@ -76,15 +76,15 @@ def test_it_does_what_a_list_does_and_comes_back_from_its_manifests(steps: Seque
                     ordinal, head, size = end
                     entry = replace(each, ordinal=ordinal, base=head, bytes_before=size)
                     end = (ordinal + 1, entry.end, size + entry.bytes)
-                    log.append(entry)
+                    log = log.appended([entry])
                     wanted.append(entry)
             elif step == "drop":
                 dropped = min(value, len(wanted))
-                log.drop_below(log.first + dropped)
+                log = log.from_ordinal(log.first + dropped)
                 del wanted[:dropped]
             elif step == "quarantine" and wanted:
                 at = value % len(wanted)
-                log.quarantine(wanted[at].ordinal)
+                log = log.quarantined(wanted[at].ordinal)
                 wanted[at] = replace(wanted[at], digest="")
             elif step == "snapshot":
                 log = saved(store, log, names, end, MOST)
@@ -105,32 +105,27 @@ def test_an_entry_is_written_a_few_times_however_many_there_are(tmp_path: Path) 
     with on_disk(UnsyncedDisk()):
         store = LocalStore(str(tmp_path), "0" * 16)
         for first in range(0, 20_000, portion):
-            for entry in entries(first, portion):
-                log.append(entry)
-            for manifest in log.fold(most):
-                if not manifest.name:
-                    written += manifest.end.ordinal - manifest.begin.ordinal
-                    manifest.write(store, "s", f"1-{next(names)}")
+            log = log.appended(entries(first, portion)).folded(most)
+            for manifest in log.unwritten():
+                written += manifest.end.ordinal - manifest.begin.ordinal
+                manifest.write(store, "s", f"1-{next(names)}")
             assert len(log.manifest_names()) <= first // most + math.log2(most / portion) + 1
     assert written <= 20_000 * (math.log2(most / portion) + 1)
 
 
-def test_a_copy_is_changed_apart(tmp_path: Path) -> None:
+def test_a_log_never_changes(tmp_path: Path) -> None:
     log = saved(LocalStore(str(tmp_path), "0" * 16), SegmentLog(entries(0, 5)), count(), (5, 15, 150), MOST)
-    log.append(entries(5, 1)[0])
-    other = log.copy()
-    for ordinal in (2, 5):
-        other.quarantine(ordinal)
-    other.drop_below(1)
+    log = log.appended(entries(5, 1))
+    other = log.quarantined(2).quarantined(5).from_ordinal(1)
     assert list(log) == entries(0, 6)
     assert [entry.ordinal for entry in other if entry.quarantined] == [2, 5]
-    assert "" in {manifest.name for manifest in other.fold(MOST)}
+    assert "" in {manifest.name for manifest in other.folded(MOST).unwritten()}
 
 
 @pytest.mark.parametrize("change", [{"ordinal": 9}, {"head": 16}, {"bytes": 1}, {"live": [1, 4]}, {"live": [4, 12]}])
 def test_manifests_that_are_not_those_of_the_snapshot_are_refused(change: dict, tmp_path: Path) -> None:
-    store, log = LocalStore(str(tmp_path), "0" * 16), SegmentLog(entries(0, 8))
-    saved(store, log, count(), (8, 24, 240), MOST)
+    store = LocalStore(str(tmp_path), "0" * 16)
+    log = saved(store, SegmentLog(entries(0, 8)), count(), (8, 24, 240), MOST)
     state = {"manifests": log.to_json(), "live": [0, 0], "ordinal": 8, "head": 24, "bytes": 240}
     assert list(read_segments(store, {"spool": "s", "state": state})) == entries(0, 8)
     for wrong in (change, {"manifests": log.to_json()[::-1]}, {"manifests": log.to_json()[:1]}, {"manifests": []}):

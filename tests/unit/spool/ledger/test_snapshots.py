@@ -11,8 +11,9 @@ import pytest
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.admin.verify import verify
-from connectors.spool.ledger.ledger import SNAPSHOT_EVERY, Ledger
+from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import read_state
+from connectors.spool.ledger.writer import SNAPSHOT_EVERY
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.pubsub_sweep import points_in_code
@@ -59,6 +60,7 @@ class Snapshots:
         self.ids.append(f"id-{len(self.ids)}")
         self.spool.write([self.ids[-1]])
         self.ledger.admit()
+        self.ledger.clean()
 
     def add_many(self, count: int) -> None:
         for _ in range(count):
@@ -70,7 +72,8 @@ class Snapshots:
         self.ledger.append({"free": [self.ledger.state.segments.first + 1, self.ledger.state.segments[0].end]})
         set_failpoints(failpoint)
         try:
-            self.ledger.replace_state(self.ledger.state, lambda: None)
+            self.ledger.replace_state(lambda state: state)
+            self.ledger.clean()
         except OSError:
             return True
         finally:
@@ -100,7 +103,8 @@ def test_a_crash_or_an_error_at_any_step_of_a_snapshot_changes_no_row_and_leaves
                 run.begin()
             else:
                 run.ledger.settle()
-                run.ledger.replace_state(run.ledger.state, lambda: None)
+                run.ledger.replace_state(lambda state: state)
+                run.ledger.clean()
             run.check()
             assert set(spool.store.list("manifests")) == run.ledger.state.segments.manifest_names(), point
         run.check()

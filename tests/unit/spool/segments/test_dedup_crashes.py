@@ -88,6 +88,7 @@ class Lives:
         self.ledger.admit()
         self.ledger.commit(self.ledger.state.head)
         self.compaction.step()
+        self.compaction.note_admitted()
         self.compaction.expire()
         while self.compaction.merge():
             pass
@@ -154,6 +155,7 @@ class Due:
         shutil.rmtree(self.spool.root)
         shutil.copytree(self._template, self.spool.root)
         compaction = Compaction(self.spool.open(), SETTINGS, much_later)
+        compaction.note_admitted()
         set_failpoints(failpoint)
         try:
             getattr(compaction, self.step)()
@@ -167,6 +169,7 @@ class Due:
         """Another writer takes the spool over and does the step: nothing is doubled, and nothing is left behind."""
         ledger = self.spool.open()
         compaction = Compaction(ledger, SETTINGS, much_later)
+        compaction.note_admitted()
         getattr(compaction, self.step)()
         known = [self.rounds - 1] if self.step == "expire" else range(self.rounds)
         self.checks += 1
@@ -219,6 +222,7 @@ def test_eight_days_of_stop_with_copies_waiting_in_the_inbox(tmp_path: Path) -> 
     compaction = Compaction(ledger, settings, much_later)
     ledger.admit()
     compaction.step()
+    compaction.note_admitted()
     compaction.expire()
     assert ledger.state.head == 41
     # Now nothing can bring them again, so their ids are let go.
@@ -244,6 +248,7 @@ def test_a_service_clock_that_goes_wrong_by_a_day_loses_nothing_and_doubles_noth
             spool.write([text], published=published)
         ledger.admit()
         compaction.step()
+        compaction.note_admitted()
         compaction.expire()
         for each in (right, wrong):
             each.jump(7_200)
@@ -261,6 +266,7 @@ def test_the_drivers_clock_decides_nothing(tmp_path: Path) -> None:
             spool.write(["1"], published=published)
             ledger.admit()
             compaction.step()
+            compaction.note_admitted()
             compaction.expire()
         assert ledger.state.head == 1
         shutil.rmtree(spool.root)

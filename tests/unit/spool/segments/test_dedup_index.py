@@ -114,6 +114,7 @@ def test_ids_in_memory_expire_in_portions_and_not_only_when_all_are_old(spool: H
         spool.write([str(hour)], published=DAY + hour * HOUR)
         ledger.admit()
         compaction.step()
+        compaction.note_admitted()
         compaction.expire()
     held = sum(len(recent) for _, recent in ledger.index.recent())
     assert 8 <= held <= 10
@@ -204,6 +205,7 @@ def fill_index(spool: HandSpool, compaction: Compaction, ids: int, first: int = 
     assert spool.ledger is not None
     spool.write([str(number) for number in range(first, first + ids)], published=published)
     spool.ledger.admit()
+    compaction.note_admitted()
     compaction.step()
 
 
