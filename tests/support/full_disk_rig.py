@@ -83,12 +83,12 @@ def live_on_full_disk(folder: Path, full_at: int | None, refusals: int, alike: T
             full.arm()
             for _ in range(4):
                 life.publish_and_read(query, _ROUND)
-            life.merge_runs()
+            life.compact()
             life.publish_and_read(query, _ROUND)
             for _ in range(_ROUNDS_UNTIL_FULL):
                 if full.is_over:
                     break
-                life.merge_runs()
+                life.compact()
                 life.publish_and_read(query, _ROUND)
         life.assert_each_once()
     assert full.is_over, f"refused {full.refused} of {refusals} calls"

@@ -215,7 +215,7 @@ class _Script:
 
     def merge(self) -> None:
         if self.query.is_running:
-            self.life.merge_runs()
+            self.life.compact()
 
     def rest(self) -> None:
         """Let what follows from the last commit be done."""

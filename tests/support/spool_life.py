@@ -348,13 +348,14 @@ class SpoolLife:
         if self.sink.rows() < len(self.service.published):
             query.run_until(lambda _: self.sink.rows() >= len(self.service.published), timeout)
 
-    def merge_runs(self) -> None:
-        """Merge id runs now; the stream does it once a second, and on a full disk a minute later."""
+    def compact(self) -> None:
+        """Free and merge now; the stream does it soon, merges once a second, and on a full disk a minute later."""
         assert self.stream is not None
         started = self.stream._background.fetchers.started
         assert started is not None
         compaction = started.compaction
         try:
+            compaction.step(read_from=self.stream._background._backlog.read_from())
             while compaction.merge():
                 pass
         except OSError as error:

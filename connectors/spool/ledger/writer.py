@@ -76,7 +76,7 @@ class LedgerWriter:
         # Ends with this object: an executor that nobody refers to ends its thread.
         self._thread = ThreadPoolExecutor(1, "spool-ledger")
         self._garbage: deque[str] = deque()
-        # What follows is used by the thread alone.
+        # What follows is changed by the thread alone; others only ask whether there is an unsettled record.
         self._unsettled: _Unsettled | None = None
         self._manifest_numbers = itertools.count()
         self._manifests = state.segments.manifest_names()
@@ -97,7 +97,8 @@ class LedgerWriter:
 
     def settle(self) -> None:
         """Finish the record whose put failed, if there is one; raises as `append`."""
-        self._ask(_Request(lambda _: None, None, lambda: None))
+        if self._unsettled is not None:
+            self._ask(_Request(lambda _: None, None, lambda: None))
 
     def check(self) -> None:
         """Raise `SpoolFencedError` if this ledger has noticed that another writer took over."""
