@@ -25,8 +25,9 @@ from pathlib import Path
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, disk_rate, file_system_of, fsync_milliseconds, interleaved, memory_folder, parser
 
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
-from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
+from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.store.local import LocalStore
@@ -47,7 +48,9 @@ def our_fetcher(server: CannedPubSub, root: Path, *, plain: bool) -> Iterator[No
         max_outstanding_bytes=128 << 20,
         plain=plain,
     )
-    plan = FetchPlan(TARGET, str(root), "bench", b"k" * 16, settings=settings.to_json(), max_held_bytes=128 << 20)
+    plan = FetchPlan(
+        PubSubConnector.target, str(root), "bench", b"k" * 16, settings=settings.to_json(), max_held_bytes=128 << 20
+    )
     group = FetcherGroup()
     group.add(plan, 1)
     group.start()

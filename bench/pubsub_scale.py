@@ -41,10 +41,10 @@ from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
 from _scaling import DELAY_SECONDS, PICTURES, draw, scaling
 
-from connectors.pubsub.datasource import spark_rows
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.options.kinds import SchemaMode
-from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
+from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity
@@ -127,7 +127,12 @@ def fetch_plan(server: CannedPubSub, root: Path, spool: SpoolIdentity) -> FetchP
         max_outstanding_bytes=128 << 20,
     )
     return FetchPlan(
-        TARGET, str(root), spool.spool, spool.hash_key, settings=settings.to_json(), max_held_bytes=128 << 20
+        PubSubConnector.target,
+        str(root),
+        spool.spool,
+        spool.hash_key,
+        settings=settings.to_json(),
+        max_held_bytes=128 << 20,
     )
 
 
@@ -234,7 +239,7 @@ def stages(root: Path, costs: Costs) -> None:
     began, found = own_seconds(), 0
     for slices in parts:
         for kept in read_slices(str(root), slices):
-            found += len(spark_rows(kept, (SOURCE,), SchemaMode.NATIVE))
+            found += len(PubSubConnector().columns(kept, (SOURCE,), SchemaMode.NATIVE))
     costs.keep("read, in the tasks", own_seconds() - began, rows)
     assert found == rows
     print(f"{'':16} {rows:,} messages in {len(ledger.state.segments)} segments, {len(parts)} partitions\n", flush=True)

@@ -13,7 +13,6 @@ would run on the driver; the reader only admits what they publish. See ``docs/ho
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
@@ -21,13 +20,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import ConnectorError
-from connectors.core.formats import Connector
+from connectors.core.extras import extra_imports
+from connectors.core.formats import spool_connector
 from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.observe.supervise import judge
-from connectors.spool.fetching.external import external_connector, fetch_in_task
-from connectors.spool.fetching.messages import FetchPlan, encode
 
+with extra_imports("spool", "a spool"):
+    from connectors.spool.fetching.external import fetch_in_task
+    from connectors.spool.fetching.messages import FetchPlan, encode
+    from connectors.spool.source.connector import SpoolConnector
+    from connectors.spool.source.start import external_plans
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -58,7 +61,7 @@ def fetch_on_executors(
 
     Args:
         spark: the session, of Spark Classic or Connect.
-        source: the format, such as ``pubsub``.
+        source: the format, such as ``pubsub``; or ``MODULE:CLASS`` of another `SpoolConnector`.
         options: those of the query, ``fetch=external`` among them.
         fetchers: how many of each subscription; None for what the option ``fetchers`` says. A subscription with
             message ordering has one.
@@ -68,7 +71,7 @@ def fetch_on_executors(
     Raises:
         OptionError: the format is unknown or has no fetchers.
     """
-    return ExecutorFetching(spark, external_connector(source), options, fetchers, query)
+    return ExecutorFetching(spark, spool_connector(source), options, fetchers, query)
 
 
 class ExecutorFetching:
@@ -77,7 +80,7 @@ class ExecutorFetching:
     def __init__(
         self,
         spark: SparkSession,
-        connector: Connector,
+        connector: SpoolConnector[Any],
         options: Mapping[str, Any],
         fetchers: int | None,
         query: StreamingQuery | None,
@@ -152,7 +155,7 @@ class ExecutorFetching:
 
     def _run(self) -> None:
         try:
-            plans = self._connector.load(self._connector.external_fetch)(self._options, os.environ, self._fetchers)
+            plans = external_plans(self._connector, self._options, self._fetchers)
             if self._is_classic:
                 # Not by a tag: in Spark Classic it means another one in each thread.
                 self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")

@@ -49,7 +49,7 @@ CONNECTOR_PARTS = (
 # Only librdkafka knows its settings; asked at once, it lets one error name all that are refused.
 EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.client.librdkafka")}
 SPOOL_PARTS = tuple(
-    (part,) for part in ("admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
+    (part,) for part in ("source", "admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
 )
 FOLDER_ENTRIES = 12
 MODULE_LINES = 400

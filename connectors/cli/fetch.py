@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -12,13 +11,16 @@ import typer
 
 from connectors.cli.errors import log_to_stderr, named_errors, printable
 from connectors.cli.options import OPTIONS_FILE, read_options
+from connectors.core.formats import spool_connector
 from connectors.core.options.declaration import secret_options
 
 __all__ = ["fetch"]
 
 
 def fetch(
-    source: Annotated[str, typer.Argument(metavar="FORMAT", help="What to fetch: pubsub.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="What to fetch: pubsub, or MODULE:CLASS of a source of yours.")
+    ],
     options_file: Annotated[str | None, OPTIONS_FILE] = None,
     option: Annotated[
         list[str] | None,
@@ -36,14 +38,14 @@ def fetch(
     """
     log_to_stderr()
     stopped = threading.Event()
-    with named_errors(extra="pubsub"):
-        # Lazily: it needs the extra pubsub.
-        from connectors.spool.fetching.external import external_connector, run_fetchers  # noqa: PLC0415
+    with named_errors(extra="spool"):
+        connector = spool_connector(source)
+        # Lazily: they need the extra spool.
+        from connectors.spool.fetching.external import run_fetchers  # noqa: PLC0415
+        from connectors.spool.source.start import external_plans  # noqa: PLC0415
 
-        connector = external_connector(source)
-        declared = connector.option_classes()["the source"]
-        given = read_options(secret_options(declared), source, options_file, option or [])
-        plans = connector.load(connector.external_fetch)(given, os.environ, None)
+        given = read_options(secret_options(connector.options), source, options_file, option or [])
+        plans = external_plans(connector, given, None)
         count = plans[0].share_of // len(plans)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())

@@ -219,7 +219,7 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
 
     Everything of `connectors.spool` is imported within: it needs an extra, and the help of the commands must not.
     """
-    with named_errors(json=json, extra="pubsub"):
+    with named_errors(json=json, extra="spool"):
         try:
             yield import_module("connectors.spool.options").location_text(location)
         except OSError as error:

@@ -11,6 +11,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from connectors.core.formats import Connector
-
 __all__ = [
     "NO_LIMIT",
     "BatchReader",
     "BatchWriter",
     "CommitMessage",
     "ConnectorSource",
+    "Format",
     "Partition",
     "PartitionLag",
     "PlannedStartReader",
+    "ReadingSource",
     "StreamReader",
     "StreamTask",
     "StreamWriter",
@@ -67,12 +68,24 @@ NO_LIMIT: Final = (1 << 63) - 1
 """Rows of a batch without a limit, for `ReadMaxRows`."""
 
 
-class ConnectorSource(DataSource, ABC):
-    """The data source of a format: checks the schema and the save mode, and leaves the rest to the connector."""
+class Format(Protocol):
+    """What readers need of their connector."""
 
-    connector: ClassVar[Connector]
-    stream_reader: ClassVar[type[StreamReader[Any, Any]]]
-    batch_reader: ClassVar[type[BatchReader]]
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+
+    def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> Any:
+        """Parse the options as Spark passes them; ``streaming`` is None while that is not known."""
+
+    def imports(self) -> AbstractContextManager[None]:
+        """Return a context for what needs its packages."""
+
+
+class ReadingSource(DataSource, ABC):
+    """The data source of a format: checks the schema, and leaves the rest to the connector."""
+
+    connector: Format
 
     @classmethod
     def name(cls) -> str:
@@ -87,12 +100,61 @@ class ConnectorSource(DataSource, ABC):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
         self._check_schema(schema)
-        reader = self.stream_reader(self.options)
+        reader = self.new_stream_reader()
         return reader if ADMISSION_CONTROL else PlannedStartReader(reader)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
         self._check_schema(schema)
+        return self.new_batch_reader()
+
+    @abstractmethod
+    def new_stream_reader(self) -> StreamReader[Any, Any]:
+        """Build the reader of a stream."""
+
+    @abstractmethod
+    def new_batch_reader(self) -> BatchReader:
+        """Build the reader of a batch."""
+
+    def _refuse_table(self) -> None:
+        names = {name.lower() for name in self.options} - SPARK_KEYS
+        view = f"CREATE TEMPORARY VIEW name USING {self.name()} OPTIONS (...)"
+        if not names:
+            action = f"Give the options of the format. A table of Spark passes none: use {view}."
+            raise OptionError("OPTION_MISSING", "No option is given", self.name(), action)
+        if "provider" in names:  # a property of tables, which Spark adds to the options of CREATE TABLE
+            what = "There can be no table of this format: Spark would pass it none of these options when it is read"
+            raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
+
+    @abstractmethod
+    def row_schema(self) -> StructType:
+        """Return the schema that the options choose."""
+
+    def _check_schema(self, schema: StructType) -> None:
+        """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
+        self._refuse_table()
+        connector, own = self.name(), self.row_schema()
+        if schema.simpleString() != own.simpleString():
+            raise OptionError(
+                "SCHEMA_NOT_SUPPORTED",
+                f"{connector} source has a fixed schema and cannot be set with a custom one",
+                connector,
+                f"Leave .schema(...) out, and select or cast columns after load(); they are {own.simpleString()}.",
+            )
+
+
+class ConnectorSource(ReadingSource):
+    """The data source of a format that is read and written; checks the save mode too."""
+
+    stream_reader: ClassVar[type[StreamReader[Any, Any]]]
+    batch_reader: ClassVar[type[BatchReader]]
+
+    def new_stream_reader(self) -> StreamReader[Any, Any]:
+        """Build the reader of a stream."""
+        return self.stream_reader(self.options)
+
+    def new_batch_reader(self) -> BatchReader:
+        """Build the reader of a batch."""
         return self.batch_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's interface
@@ -108,23 +170,9 @@ class ConnectorSource(DataSource, ABC):
         settle_worker()
         return self.stream_writer(schema)
 
-    def _refuse_table(self) -> None:
-        names = {name.lower() for name in self.options} - SPARK_KEYS
-        view = f"CREATE TEMPORARY VIEW name USING {self.name()} OPTIONS (...)"
-        if not names:
-            action = f"Give the options of the format. A table of Spark passes none: use {view}."
-            raise OptionError("OPTION_MISSING", "No option is given", self.name(), action)
-        if "provider" in names:  # a property of tables, which Spark adds to the options of CREATE TABLE
-            what = "There can be no table of this format: Spark would pass it none of these options when it is read"
-            raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
-
     @abstractmethod
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""
-
-    @abstractmethod
-    def row_schema(self) -> StructType:
-        """Return the schema that the options choose."""
 
     @abstractmethod
     def batch_writer(self, schema: StructType) -> BatchWriter:
@@ -133,18 +181,6 @@ class ConnectorSource(DataSource, ABC):
     @abstractmethod
     def stream_writer(self, schema: StructType) -> StreamWriter:
         """Build the writer of a stream of rows with this schema."""
-
-    def _check_schema(self, schema: StructType) -> None:
-        """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
-        self._refuse_table()
-        connector, own = self.name(), self.row_schema()
-        if schema.simpleString() != own.simpleString():
-            raise OptionError(
-                "SCHEMA_NOT_SUPPORTED",
-                f"{connector} source has a fixed schema and cannot be set with a custom one",
-                connector,
-                f"Leave .schema(...) out, and select or cast columns after load(); they are {own.simpleString()}.",
-            )
 
 
 class Partition(InputPartition, ABC):
@@ -156,7 +192,7 @@ class Partition(InputPartition, ABC):
 
 
 class _TaskReader(SentToTasks):
-    connector: ClassVar[Connector]
+    connector: Format
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -341,7 +377,7 @@ class CommitMessage(WriterCommitMessage):
 class TaskWriter(ABC):
     """Writes the rows of one task. It returns when all are acknowledged, and raises the first error of any row."""
 
-    connector: ClassVar[Connector]
+    connector: Format
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.core.errors import OptionError
 from connectors.core.extras import extra_imports, not_installed, packages_missing
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "connector_of",
     "data_source",
     "missing_source",
+    "spool_connector",
 ]
 
 
@@ -38,7 +40,7 @@ class Connector:
     options: dict[str, str]
     lag: str = ""
     deletion: str = ""
-    external_fetch: str = ""
+    spool: str = ""
 
     @property
     def format(self) -> str:
@@ -97,7 +99,7 @@ CONNECTORS: Final = (
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
         deletion="client.client:delete_subscription",
-        external_fetch="source.micro_batch:external_plans",
+        spool="datasource:PubSubConnector",
     ),
 )
 
@@ -110,6 +112,38 @@ def connector_of(source_format: str) -> Connector | None:
 def connector_named(package: str) -> Connector:
     """Return the connector in this package below ``connectors``."""
     return next(each for each in CONNECTORS if each.package == package)
+
+
+def spool_connector(name: str) -> Any:
+    """Return the `SpoolConnector` of a format, whose fetchers can also run outside of a query.
+
+    For a source that is not of this pack the name is ``MODULE:CLASS``.
+
+    Raises:
+        OptionError: there is none of this name.
+        ConnectorError: its packages are not installed.
+    """
+    module, _, cls = name.partition(":")
+    if cls:
+        try:
+            return getattr(importlib.import_module(module), cls)()
+        except (ModuleNotFoundError, AttributeError) as error:
+            what = f"There is no connector {name}: {error}"
+            raise OptionError(
+                "FORMAT_UNKNOWN", what, "fetch", "Put its module on PYTHONPATH, and install what it imports."
+            ) from error
+    with_spool = {connector.format: connector for connector in CONNECTORS if connector.spool}
+    if name not in with_spool:
+        raise OptionError(
+            "FORMAT_UNKNOWN",
+            f"There are no fetchers of a format {name!r} to run outside of a query",
+            "fetch",
+            f"Give one of {', '.join(sorted(with_spool))}, or MODULE:CLASS of a SpoolConnector.",
+        )
+    connector = with_spool[name]
+    if missing := not_installed(connector.needs):
+        raise packages_missing(missing, f"the format {name}", connector.package)
+    return connector.load(connector.spool)()
 
 
 def data_source(package: str) -> type[DataSource]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
 from connectors.core.datasource import (
-    NO_LIMIT,
-    BatchReader,
     BatchWriter,
     CommitMessage,
     ConnectorSource,
-    Partition,
-    StreamReader,
     StreamWriter,
     TaskWriter,
     current_partition,
@@ -29,71 +25,92 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_named
-from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
+from connectors.pubsub import FORMAT
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 
 _PUBSUB: Final = connector_named("pubsub")
 
 with _PUBSUB.imports():
-    import numpy as np
     import pyarrow as pa
 
-    from connectors.pubsub.options.kinds import SchemaMode
+    from connectors.pubsub.options.kinds import BatchMode, SchemaMode
+    from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
     from connectors.pubsub.source.stored_rows import ROWS
-    from connectors.spool.store.base import StoreAccess
-    from connectors.spool.stream.slices import Slice, SpoolRows, read_slices, read_spool_rows
+    from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart, append_columns
+    from connectors.spool.source.reader import SpoolBatchReader, SpoolStreamReader
+    from connectors.spool.stream.slices import SpoolRows
 if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
-    from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.spool.stream.micro_batch import SpoolStream
 
 __all__ = [
     "PubSubBatchReader",
     "PubSubBatchWriter",
+    "PubSubConnector",
     "PubSubDataSource",
-    "PubSubPartition",
     "PubSubStreamReader",
     "PubSubStreamWriter",
-    "spark_rows",
 ]
 
 
-@dataclass
-class PubSubPartition(Partition):
-    """A task's part of a batch: slices of a spool in the order of their positions, with indexes of `subscriptions`.
+class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
+    """Pub/Sub, as the spool sees it. Tasks have it too, so what calls the service is imported where that is done."""
 
-    A stream reads what nobody frees before it commits; a batch reads what a query may free meanwhile.
-    """
+    format = FORMAT
+    options = PubSubReadOptions
+    rows = ROWS
+    target = "connectors.pubsub.source.fetcher:PubSubFetch"
 
-    root: str
-    subscriptions: tuple[str, ...]
-    slices: tuple[Slice, ...]
-    mode: SchemaMode
-    access: StoreAccess | None
-    is_stream: bool
+    def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> PubSubReadOptions:
+        """Parse the options; raises `OptionError`."""
+        options: PubSubReadOptions = _PUBSUB.read_options(raw, streaming=streaming)
+        return options
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
-        read = read_slices if self.is_stream else read_spool_rows
-        for rows in read(self.root, self.slices, self.access, ROWS):
-            yield spark_rows(rows, self.subscriptions, self.mode)
+    def imports(self) -> AbstractContextManager[None]:
+        """Return the context of the extra ``pubsub``."""
+        return _PUBSUB.imports()
+
+    def sources(self, options: PubSubReadOptions) -> tuple[str, ...]:
+        """Return the full paths of the subscriptions."""
+        return options.subscriptions
+
+    def feeds(self, options: PubSubReadOptions, start: SpoolStart | None) -> Sequence[Feed]:
+        """Return what is fetched of each subscription; a query creates and moves them before."""
+        from connectors.pubsub.source.micro_batch import external_feeds, prepared_feeds  # noqa: PLC0415 - not for tasks
+
+        return external_feeds(options) if start is None else prepared_feeds(options, start)
+
+    def identified_otherwise(self, options: PubSubReadOptions) -> bool:
+        """Return whether there is the option ``dedupAttribute``."""
+        return options.dedup_attribute is not None
+
+    def batch_range(self, options: PubSubReadOptions) -> tuple[str, str | int, str | int]:
+        """Return the private spool of a peek; else that of the options."""
+        if options.batch_mode is not BatchMode.PEEK:
+            return super().batch_range(options)
+        from connectors.pubsub.source.batch import peek  # noqa: PLC0415 - not for tasks
+
+        root, end = peek(self, options)
+        return root, 0, end
+
+    def view(self, options: PubSubReadOptions) -> SchemaMode:
+        """Return the option ``schemaMode``."""
+        return options.schema_mode
+
+    def schema(self, options: PubSubReadOptions) -> StructType:
+        """Return the schema that ``schemaMode`` chooses."""
+        return DATABRICKS_SCHEMA if options.schema_mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
+
+    def columns(self, rows: SpoolRows, sources: tuple[str, ...], view: SchemaMode) -> pa.RecordBatch:
+        """Return rows of a spool in the columns of a mode."""
+        if view is SchemaMode.DATABRICKS:
+            return _databricks_columns(rows.rows)
+        batch = append_columns(rows, {"subscription": sources[rows.source]})
+        return batch if batch.schema.names == STREAM_SCHEMA.names else batch.select(STREAM_SCHEMA.names)
 
 
-def spark_rows(spool_rows: SpoolRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
-    """Return rows of a spool in the columns of a mode; `subscriptions` are the full paths of the spool's sources."""
-    rows = spool_rows.rows
-    if mode is SchemaMode.NATIVE:
-        first = spool_rows.position
-        columns = [
-            *rows.columns,
-            pa.repeat(pa.scalar(subscriptions[spool_rows.source], pa.string()), len(rows)),
-            pa.array(np.arange(first, first + len(rows), dtype=np.int64)),
-        ]
-        names = [*rows.schema.names, "subscription", "offset"]
-        batch = pa.RecordBatch.from_arrays(columns, names=names)
-        return batch if names == STREAM_SCHEMA.names else batch.select(STREAM_SCHEMA.names)
+def _databricks_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
     published = rows.column("publishTimestamp").cast(pa.int64())
     missing = published.is_null().to_numpy(zero_copy_only=False)
     milliseconds = published.fill_null(0).to_numpy() // 1000
@@ -110,60 +127,16 @@ def spark_rows(spool_rows: SpoolRows, subscriptions: tuple[str, ...], mode: Sche
     return pa.RecordBatch.from_arrays(columns, names=DATABRICKS_SCHEMA.names)
 
 
-class PubSubStreamReader(StreamReader["PubSubReadOptions", "SpoolStream"]):
+class PubSubStreamReader(SpoolStreamReader):
     """The reader of a stream."""
 
-    connector = _PUBSUB
-
-    def open_stream(self) -> SpoolStream:
-        """Open the spool and start the fetchers."""
-        from connectors.pubsub.source.micro_batch import open_stream  # noqa: PLC0415 - only the source process needs it
-
-        return open_stream(self.options)
-
-    def max_rows(self) -> int | None:
-        """Return the option ``maxRecordsPerTrigger``."""
-        return self.options.max_records_per_trigger
-
-    def is_limited(self) -> bool:
-        """Return whether an option limits a batch."""
-        return (self.options.max_records_per_trigger or self.options.max_bytes_per_trigger) is not None
-
-    def is_bounded(self) -> bool:
-        """Return the option ``availableNow``."""
-        return self.options.available_now
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; `start` itself if there is nothing new."""
-        if isinstance(limit, ReadAllAvailable):
-            return self.stream.latest_offset(start, None)
-        return self.stream.latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else NO_LIMIT)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[PubSubPartition]:
-        """Return the partitions of a batch: a pure function of the two offsets and the ledger."""
-        parts = self.stream.partitions(start, end)
-        return _partitions(str(self.options.spool_folder), self.options, parts, is_stream=True)
+    connector = PubSubConnector()
 
 
-class PubSubBatchReader(BatchReader):
+class PubSubBatchReader(SpoolBatchReader):
     """The reader of a batch."""
 
-    connector = _PUBSUB
-
-    def partitions(self) -> Sequence[PubSubPartition]:
-        """Plan. Called once a ``load()``: every action reads the same partitions again."""
-        from connectors.pubsub.source.batch import plan_batch  # noqa: PLC0415 - not for tasks
-
-        options: PubSubReadOptions = _PUBSUB.read_options(self._options, streaming=False)
-        root, parts = plan_batch(options)
-        return _partitions(root, options, parts, is_stream=False)
-
-
-def _partitions(
-    root: str, options: PubSubReadOptions, parts: Iterable[Iterable[Slice]], *, is_stream: bool
-) -> list[PubSubPartition]:
-    mode, access = options.schema_mode, options.store_access
-    return [PubSubPartition(root, options.subscriptions, tuple(part), mode, access, is_stream) for part in parts]
+    connector = PubSubConnector()
 
 
 class _TaskWriter(TaskWriter):
@@ -204,14 +177,13 @@ class PubSubStreamWriter(_TaskWriter, StreamWriter):
 class PubSubDataSource(ConnectorSource):
     """The data source behind ``format("pubsub")``; see ``docs/reference/pubsub.md`` for its options."""
 
-    connector = _PUBSUB
+    connector = PubSubConnector()
     stream_reader = PubSubStreamReader
     batch_reader = PubSubBatchReader
 
     def row_schema(self) -> StructType:
         """Return the schema that ``schemaMode`` chooses."""
-        options: PubSubReadOptions = _PUBSUB.read_options(self.options, streaming=None)
-        return DATABRICKS_SCHEMA if options.schema_mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
+        return self.connector.schema(self.connector.read_options(self.options, streaming=None))
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""

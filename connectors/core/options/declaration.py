@@ -31,6 +31,7 @@ __all__ = [
     "declared_options",
     "option",
     "parse_options",
+    "refined",
     "secret_options",
 ]
 
@@ -144,6 +145,17 @@ def available_now() -> bool:
         "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
         default="false",
     )
+
+
+def refined(cls: type, field: str, more: str = "", *, aliases: tuple[str, ...] = ()) -> Any:
+    """Declare an option of a base class for one connector: `more` is what it means there, beside what all say.
+
+    Raises:
+        KeyError: the base class has no option in this field.
+    """
+    declared, base = declared_options(cls)[field], cls.__dataclass_fields__[field]  # type: ignore[attr-defined]
+    own = dataclasses.replace(declared, doc=f"{declared.doc} {more}".strip(), aliases=declared.aliases + aliases)
+    return dataclasses.field(default=base.default, metadata={_METADATA_KEY: own})
 
 
 def declared_options(cls: type) -> Mapping[str, Option]:

@@ -97,7 +97,7 @@ class Kind(Generic[T]):
 
     name: str
     legal: str
-    parse: Callable[[str], T]
+    parse: Callable[[str], T] = field(repr=False)
 
 
 def _parse_string(text: str) -> str:

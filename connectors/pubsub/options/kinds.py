@@ -10,25 +10,20 @@ from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict
-from connectors.core.options.kinds import INTEGER, Kind, choice
+from connectors.core.options.kinds import Kind
 from connectors.pubsub import FORMAT
 
 __all__ = [
     "ATTRIBUTE",
+    "BATCH_ONLY",
     "DELETE_ON_STOP",
-    "POSITION",
     "PROJECT",
     "TIMESTAMP",
     "TOPIC",
     "BatchMode",
-    "FetchMode",
     "SchemaMode",
-    "SegmentCompression",
-    "SpoolDurability",
-    "StartingPosition",
     "check_batch",
     "check_credentials",
-    "check_stream",
     "check_subscriptions",
     "deletion_refused",
     "full_path",
@@ -50,37 +45,10 @@ DELETE_ON_STOP: Final = "deleteSubscriptionOnStreamStop"
 """An option of other products; see `deletion_refused`."""
 
 _STREAM_ONLY: Final = ("startingTimestamp", "startingSnapshot", "dedupEpoch")
-_BATCH_ONLY: Final = ("batchMode", "endingPosition", "peekTime", "peekMaxRows")
+BATCH_ONLY: Final = ("batchMode", "peekTime", "peekMaxRows")
+"""Options that no stream has."""
+
 _ACCOUNT: Final = ("clientEmail", "privateKey", "clientId", "privateKeyId")
-
-
-class SpoolDurability(StrEnum):
-    """How durable the folder of the spool is."""
-
-    DURABLE = "durable"
-    EPHEMERAL = "ephemeral"
-
-
-class StartingPosition(StrEnum):
-    """Where a new checkpoint begins on a used spool, and a batch read of a spool."""
-
-    COMMITTED = "committed"
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-class SegmentCompression(StrEnum):
-    """How the rows of segments are compressed."""
-
-    NONE = "none"
-    LZ4 = "lz4"
-
-
-class FetchMode(StrEnum):
-    """Which processes fetch for a stream."""
-
-    DRIVER = "driver"
-    EXTERNAL = "external"
 
 
 class SchemaMode(StrEnum):
@@ -128,10 +96,6 @@ def _parse_project(text: str) -> str:
     return text
 
 
-def _parse_position(text: str) -> StartingPosition | int:
-    return INTEGER.parse(text) if text.isascii() and text.isdigit() else _WORD.parse(text)
-
-
 def _parse_attribute(text: str) -> str:
     if not text or len(text.encode()) > _LONGEST_ATTRIBUTE:
         raise ValueError(f"the key of an attribute has 1 to {_LONGEST_ATTRIBUTE} bytes")
@@ -160,8 +124,6 @@ def _parse_timestamp(text: str) -> int:
     return microseconds
 
 
-_WORD: Final = choice(StartingPosition)
-POSITION: Final = Kind("position", f"{_WORD.legal}; for a batch read also a position", _parse_position)
 ATTRIBUTE: Final = Kind("string", "the key of an attribute", _parse_attribute)
 TIMESTAMP: Final = Kind(
     "timestamp",
@@ -170,17 +132,6 @@ TIMESTAMP: Final = Kind(
 )
 PROJECT: Final = Kind("string", "the id of a project, such as my-shop", _parse_project)
 TOPIC: Final = resource("topics")
-
-
-def check_stream(names: Collection[str], starting_position: StartingPosition | int) -> None:
-    """Refuse what only a batch read can have; `names` are the options that were given, lower-cased."""
-    for name in _BATCH_ONLY:
-        if name.lower() in names:
-            what = f"The option {name} is for batch reads, and this is a stream"
-            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Leave it out, or use spark.read.")
-    if not isinstance(starting_position, StartingPosition):
-        what = f"The option startingPosition cannot be {starting_position}: a stream begins at a word"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, f"Give {_WORD.legal}.")
 
 
 def check_batch(names: Collection[str], mode: BatchMode) -> None:

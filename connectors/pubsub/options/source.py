@@ -4,49 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from connectors.core.errors import OptionError
-from connectors.core.options.declaration import available_now, conflict, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice, duration_or
+from connectors.core.options.declaration import conflict, option, refined
+from connectors.core.options.kinds import DURATION, INTEGER, SECRET, STRING, Secret, choice
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
 from connectors.pubsub.options.kinds import (
     ATTRIBUTE,
+    BATCH_ONLY,
     DELETE_ON_STOP,
-    POSITION,
     TIMESTAMP,
     TOPIC,
     BatchMode,
-    FetchMode,
     SchemaMode,
-    SegmentCompression,
-    SpoolDurability,
-    StartingPosition,
     check_batch,
     check_credentials,
-    check_stream,
     check_subscriptions,
     deletion_refused,
     full_path,
     resource,
 )
-from connectors.spool.options import (
-    LOCATION,
-    ObjectStoreOptions,
-    check_object_store_options,
-    ephemeral_folder,
-    fetch_period,
-)
+from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool, refuse_batch_options
 
 __all__ = ["PubSubReadOptions", "parse_read_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
-    """The options of a reader; sizes in bytes, durations in seconds. Made by `parse_read_options`."""
+class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
+    """The options of a reader, beside those of every spool. Made by `parse_read_options`."""
 
     subscription_id: str = option(
         "subscriptionId",
@@ -62,80 +50,26 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         "spool is new; a subscription of another topic is refused.",
         default=None,
     )
-    spool_location: Path | str | None = option(
-        "spoolLocation",
-        LOCATION,
-        "Folder of the spool, or its URL on an object store: after the ack it holds the only copy of a message, so it "
-        "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
-        "Required, unless spoolDurability is ephemeral.",
-        default=None,
+    max_bytes_per_trigger: int | None = refined(
+        SpoolOptions, "max_bytes_per_trigger", "Payload, attributes and ordering key count."
     )
-    spool_durability: SpoolDurability = option(
-        "spoolDurability",
-        choice(SpoolDurability),
-        "ephemeral accepts that acked messages die with the disk of the spool; spoolLocation may then be absent and "
-        "a folder under the driver's temporary folder is used, the same for each start of this subscription.",
-        default="durable",
+    dedup_horizon: float | None = refined(
+        SpoolOptions,
+        "dedup_horizon",
+        "Pub/Sub retains a message for the larger of the subscription's and the topic's retention.",
     )
-    max_spool_bytes: int = option(
-        "maxSpoolBytes",
-        BYTES,
-        "Fetching pauses while the spool holds this much that no batch has begun on. It always goes on when nothing "
-        "is left to read.",
-        default="4g",
-        minimum="1",
-    )
-    spool_retention: float = option(
-        "spoolRetention",
-        DURATION,
-        "How long rows stay in the spool after their batch was committed, whenever they were published. Rows that "
-        "were committed before the last start of the query stay so long after they were fetched.",
-        default="0",
-        minimum="0",
-    )
-    max_id_index_bytes: int = option(
-        "maxIdIndexBytes",
-        BYTES,
-        "The query stops when the ids that are stored against duplicates take more than this on disk, 8 bytes for "
-        "each; none is discarded before dedupHorizon.",
-        default="64g",
-        minimum="64kb",
-    )
-    available_now: bool = available_now()
-    max_records_per_trigger: int | None = option(
-        "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
-    )
-    max_bytes_per_trigger: int | None = option(
-        "maxBytesPerTrigger",
-        BYTES,
-        "The most bytes of a batch (payload, attributes and ordering key); a single row that is larger still passes.",
-        default=None,
-        minimum="1",
-    )
-    partition_bytes: int = option(
-        "partitionBytes", BYTES, "A batch gets one partition for each so many bytes.", default="16mb", minimum="1"
-    )
-    max_partitions: int = option(
-        "maxPartitions", INTEGER, "The most partitions of a batch.", default="8", minimum="1", maximum="100000"
-    )
-    dedup_horizon: float | None = option(
-        "dedupHorizon",
-        duration_or("auto"),
-        "How long the id of a message is stored, by its publish time and since it was read, so that a redelivery gives "
-        "no second row. auto is the larger of the subscription's and the topic's retention, the only bound that can be "
-        "proved; a shorter one is weaker.",
-        default="auto",
-        minimum="10m",
-        maximum="31d",
-    )
-    fetchers: int = option(
+    fetchers: int = refined(
+        SpoolOptions,
         "fetchers",
-        INTEGER,
-        "How many processes fetch. A subscription with message ordering is fetched by one.",
-        default="1",
-        minimum="1",
-        maximum="64",
+        "A subscription with message ordering is such a source.",
         aliases=("numFetchPartitions",),
+    )
+    segment_records: int | None = refined(SpoolOptions, "segment_records", aliases=("maxRecordsPerFetch",))
+    fail_on_data_loss: bool = refined(
+        SpoolOptions,
+        "fail_on_data_loss",
+        "It also goes on when the subscription of a used spool was deleted and topicId allows to create it again: what "
+        "it had not delivered is lost.",
     )
     streams: int = option(
         "streams",
@@ -145,88 +79,6 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         default="4",
         minimum="1",
         maximum="100",
-    )
-    max_outstanding_bytes: int = option(
-        "maxOutstandingBytes",
-        BYTES,
-        "The most bytes of messages that a fetcher holds before they are durable. The fetcher itself counts them, "
-        "because emulators ignore flow control; a single message that is larger still passes.",
-        default="128mb",
-        minimum="1",
-    )
-    max_outstanding_messages: int | None = option(
-        "maxOutstandingMessages",
-        INTEGER,
-        "The most messages that a fetcher holds before they are durable.",
-        default=None,
-        minimum="1",
-    )
-    segment_bytes: int = option(
-        "segmentBytes",
-        BYTES,
-        "A fetcher writes a segment when it has gathered this much.",
-        default="64mb",
-        minimum="1",
-        maximum="1g",
-    )
-    segment_records: int | None = option(
-        "segmentRecords",
-        INTEGER,
-        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
-        "flush to disk each.",
-        default=None,
-        minimum="1",
-        aliases=("maxRecordsPerFetch",),
-    )
-    max_fetch_period: float = option(
-        "maxFetchPeriod",
-        DURATION,
-        "A fetcher writes a segment at the latest this long after its first message arrived; 1s when absent and the "
-        "spool is on an object store, where each segment costs a put.",
-        default="100ms",
-        minimum="1ms",
-        maximum="10m",
-    )
-    fail_on_data_loss: bool = option(
-        "failOnDataLoss",
-        BOOLEAN,
-        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
-        "is quarantined, and a checkpoint below the oldest retained row goes on at that row. The driver then reads "
-        "each segment once more to check it. It also goes on when the subscription of a used spool was deleted and "
-        "topicId allows to create it again: what it had not delivered is lost.",
-        default="true",
-    )
-    starting_position: StartingPosition | int = option(
-        "startingPosition",
-        POSITION,
-        "Where a new checkpoint begins on a used spool: after the last commit in the spool, at its oldest retained "
-        "row, or at its end. A batch read begins at earliest when this is absent.",
-        default="committed",
-    )
-    start_timeout: float = option(
-        "startTimeout",
-        DURATION,
-        "How long the first batch waits for the first messages.",
-        default="10s",
-        minimum="0",
-        maximum="1h",
-    )
-    available_now_quiet: float = option(
-        "availableNowQuiet",
-        DURATION,
-        "Trigger.AvailableNow ends when healthy streams have brought nothing that was published before its start for "
-        "this long.",
-        default="10s",
-        minimum="0",
-        maximum="1h",
-    )
-    available_now_max_wait: float = option(
-        "availableNowMaxWait",
-        DURATION,
-        "Trigger.AvailableNow waits no longer than this for messages published before its start.",
-        default="5m",
-        minimum="0",
-        maximum="1d",
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
@@ -285,30 +137,6 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         multiline=True,
     )
     private_key_id: str | None = option("privateKeyId", STRING, "Id of that key.", default=None, sensitive=True)
-    segment_compression: SegmentCompression = option(
-        "segmentCompression",
-        choice(SegmentCompression),
-        "How the rows in the spool are compressed: lz4 makes text smaller by half or more, and costs the fetchers and "
-        "the tasks some processor time. May be changed: each segment says how it was written.",
-        default="none",
-    )
-    fetch: FetchMode = option(
-        "fetch",
-        choice(FetchMode),
-        "Who fetches: driver starts the fetchers beside the reader, on the driver. With external the reader starts "
-        "none, and only admits what others publish into the spool: fetchers on the executors "
-        "(connectors.executors.fetch_on_executors), or connectors fetch outside of Spark, with the same options.",
-        default="driver",
-    )
-    max_reader_age: float = option(
-        "maxReaderAge",
-        DURATION,
-        "With fetch=external: fetchers pause when the newest record of the ledger is older than this, by the times of "
-        "the file system or object store itself. A reader that runs writes one in a quarter of it, or each minute.",
-        default="10m",
-        minimum="1s",
-        maximum="1d",
-    )
     batch_mode: BatchMode = option(
         "batchMode",
         choice(BatchMode),
@@ -317,9 +145,6 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         "the service counts as an attempt to deliver each message; it uses a private folder beside spoolLocation, or "
         "in the driver's temporary folder without it.",
         default="spool",
-    )
-    ending_position: StartingPosition | int = option(
-        "endingPosition", POSITION, "Of a batch read of a spool: the position after its last row.", default="latest"
     )
     peek_time: float = option(
         "peekTime",
@@ -337,8 +162,6 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         minimum="1",
         maximum="1000000",
     )
-    spool_folder: Path | str = field(default=Path())
-    """Derived: spoolLocation (a str on object stores), or the folder that is picked for an ephemeral spool."""
 
     @property
     def project(self) -> str:
@@ -392,13 +215,11 @@ def parse_read_options(
     """
     names = {key.lower() for key in raw if raw.get(key) is not None}
     own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}
-    options = parse_options(PubSubReadOptions, own, environ, FORMAT)
     if streaming:
-        check_stream(names, options.starting_position)
+        refuse_batch_options(BATCH_ONLY, names, FORMAT)
+    options = parse_spool_options(PubSubReadOptions, own, environ, FORMAT, streaming=streaming)
     if streaming is False:
         check_batch(names, options.batch_mode)
-        if "startingposition" not in names:
-            options = dataclasses.replace(options, starting_position=StartingPosition.EARLIEST)
     check_credentials(names)
     check_subscriptions(options.subscription_id, options.project_id, options.batch_mode)
     if DELETE_ON_STOP.lower() in names:
@@ -408,22 +229,7 @@ def parse_read_options(
         raise conflict(FORMAT, "startingTimestamp", "startingSnapshot", why, action)
     account_option = None if options.client_email is None else "clientEmail"
     options = dataclasses.replace(options, transport=connection_transport(options, environ, account_option))
-    folder = _spool_folder(options, environ)
-    check_object_store_options(options, folder, FORMAT)
-    period = fetch_period(options.max_fetch_period, folder, given="maxfetchperiod" in names)
-    return dataclasses.replace(options, spool_folder=folder, max_fetch_period=period)
-
-
-def _spool_folder(options: PubSubReadOptions, environ: Mapping[str, str]) -> Path | str:
-    if options.spool_location is not None:
-        return options.spool_location
+    identity = f"{options.transport.target} {' '.join(options.subscriptions)}"
     # The private folder of a peek is beside the spool, wherever that would be.
-    if options.spool_durability is SpoolDurability.DURABLE and options.batch_mode is not BatchMode.PEEK:
-        raise OptionError(
-            "OPTION_MISSING",
-            "The option spoolLocation is required",
-            FORMAT,
-            "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
-            "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
-        )
-    return ephemeral_folder(FORMAT, f"{options.transport.target} {' '.join(options.subscriptions)}", environ)
+    is_peek = options.batch_mode is BatchMode.PEEK
+    return place_spool(options, own, environ, FORMAT, identity, may_be_absent=is_peek)

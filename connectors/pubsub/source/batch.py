@@ -1,6 +1,6 @@
-"""Planning a batch read: retained rows of a spool, or, with ``batchMode=peek``, what a subscription would deliver now.
+"""A batch read with ``batchMode=peek``: what a subscription would deliver now.
 
-For a peek a fetcher fills a private spool while the read is planned, which is then read like any other, so every action
+A fetcher fills a private spool while the read is planned, which is then read like any other, so every action
 on the DataFrame sees the same rows. Spark never says when a batch read is over: the folder is removed by the next peek
 on the machine after the driver's JVM has ended; that of a peek that fails, at once.
 """
@@ -24,24 +24,23 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options.declaration import conflict
 from connectors.core.retry import WaitLog
 from connectors.pubsub import FORMAT
-from connectors.pubsub.options.kinds import BatchMode
-from connectors.pubsub.source.micro_batch import fetch_plan, read_subscription
+from connectors.pubsub.source.micro_batch import feed_of, read_subscription
 from connectors.spool.errors import disk_errors
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import spark_pid
+from connectors.spool.source.start import fetch_plan
 from connectors.spool.store.base import Holder
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.slices import SpoolRange, plan_spool_rows
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.spool.ledger.ledger import Ledger
-    from connectors.spool.stream.slices import Slice
+    from connectors.spool.source.connector import SpoolConnector
 
-__all__ = ["plan_batch"]
+__all__ = ["peek"]
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.05
@@ -50,22 +49,12 @@ _HOLDER: Final = "holder"
 """The file of a peek's folder that says whose it is; without it nobody removes the folder."""
 
 
-def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
-    """Return the folder that holds the rows of a batch read, and its partitions.
+def peek(connector: SpoolConnector[PubSubReadOptions], options: PubSubReadOptions) -> tuple[str, int]:
+    """Fill a private spool; return its folder, and how many of its first rows were asked for.
 
-    A peek ends ``peekTime`` after its stream is open, or as soon as there are ``peekMaxRows`` rows, and hands all
-    messages back. It creates no subscription, and fails if the service is not reached within ``startTimeout``.
+    It ends ``peekTime`` after its stream is open, or as soon as there are ``peekMaxRows`` rows, and hands all messages
+    back. It creates no subscription, and fails if the service is not reached within ``startTimeout``.
     """
-    root, first, end = str(options.spool_folder), options.starting_position, options.ending_position
-    if options.batch_mode is BatchMode.PEEK:
-        first = 0
-        root, end = _peek(options)
-    positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
-    return root, plan_spool_rows(root, FORMAT, options.subscriptions, positions, options.store_access)
-
-
-def _peek(options: PubSubReadOptions) -> tuple[str, int]:
-    """Fill a private spool; return its folder, and how many of its first rows were asked for."""
     if isinstance(options.spool_folder, str):
         why = "a peek stores its rows in a folder beside the spool, which has to be on a file system for that"
         action = "Give a spoolLocation on a shared file system, or leave it out, for this read."
@@ -82,7 +71,7 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
             holder.touch(mode=0o600)
             holder.write_text(json.dumps(asdict(Holder.this_process(jvm))))
             ledger = open_ledger(store, open_identity(store, FORMAT, options.subscriptions))
-        _fetch(options, info, ledger)
+        _fetch(connector, options, info, ledger)
     except BaseException:
         # Nobody reads it, and the driver may live for weeks.
         shutil.rmtree(root, ignore_errors=True)
@@ -100,11 +89,16 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
     return root, min(ledger.state.head, options.peek_max_rows)
 
 
-def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:
+def _fetch(
+    connector: SpoolConnector[PubSubReadOptions],
+    options: PubSubReadOptions,
+    info: SubscriptionInfo | None,
+    ledger: Ledger,
+) -> None:
     # One stream, so that the service sends little more than is asked for; an emulator sends what it likes.
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
-    plan = fetch_plan(one_stream, info, ledger.identity)
+    plan = fetch_plan(connector, one_stream, feed_of(one_stream, info), ledger.identity)
     group = FetcherGroup(on_published=lambda _fetcher, _number: woken.set(), free_bytes=options.max_outstanding_bytes)
     group.add(replace(plan, root=ledger.store.root, access=None, settings={**plan.settings, "peek": True}), 1)
     group.start()

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.failpoints import ROLE_VARIABLE
-from connectors.core.processes.interpreter import python_command, python_environment
+from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.fetching.messages import (
     MAX_REPORT_BYTES,
@@ -289,5 +290,8 @@ class FetcherChild:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a child: this one's, and the path that this pack was imported from."""
-    return {**_MALLOC, **python_environment(), ROLE_VARIABLE: "fetcher"}
+    """Return the environment of a child: this one's, and the path by which it finds what this process found.
+
+    A target that is not of this pack may be where only Spark looks, as what ``addPyFile`` has brought.
+    """
+    return {**_MALLOC, **python_environment(without_present_folder(sys.path)), ROLE_VARIABLE: "fetcher"}

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.formats import CONNECTORS, Connector
+from connectors.core.errors import ConnectorError, SpoolError
 from connectors.core.retry import WaitLog
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.group import FetcherGroup
@@ -29,7 +28,7 @@ from connectors.spool.segments.segment import segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = ["ExternalFetching", "external_connector", "fetch_in_task", "run_fetchers", "wait_for_spool"]
+__all__ = ["ExternalFetching", "fetch_in_task", "run_fetchers", "wait_for_spool"]
 
 _log = logging.getLogger(__name__)
 
@@ -209,19 +208,3 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
             return False
 
     return may_start
-
-
-def external_connector(source_format: str) -> Connector:
-    """Return the connector of a format, whose `external_fetch` makes the plans of its fetchers.
-
-    OptionError: there is none whose fetchers can run outside of a query.
-    """
-    connectors = {connector.format: connector for connector in CONNECTORS if connector.external_fetch}
-    if source_format not in connectors:
-        raise OptionError(
-            "FORMAT_UNKNOWN",
-            f"There are no fetchers of a format {source_format!r} to run outside of a query",
-            "fetch",
-            f"Give one of {', '.join(sorted(connectors))}.",
-        )
-    return connectors[source_format]

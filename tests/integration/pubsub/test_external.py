@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SourceGoneError
-from connectors.pubsub.source.micro_batch import external_plans
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.spool.fetching.external import run_fetchers
 from connectors.spool.ledger.recovery import read_state
+from connectors.spool.source.start import external_plans
 from connectors.spool.store import open_store
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
@@ -124,7 +125,7 @@ def test_fetchers_of_a_task_wait_for_a_query_that_is_being_started_and_end_when_
         for age in ("10m", "1s"):
             for record in (rig.spool / "ledger").rglob("*"):
                 os.utime(record, (0, 0))
-            plans = external_plans(rig.options(**EXTERNAL, maxReaderAge=age), os.environ, None)
+            plans = external_plans(PubSubConnector(), rig.options(**EXTERNAL, maxReaderAge=age), None)
             fetchers = pool.submit(run_fetchers, plans, 1, stopped, outlive_reader=False)
             while "SPOOL_NO_READER" not in said:
                 ended = fetchers.done()
@@ -145,13 +146,13 @@ def test_fetchers_wait_for_a_subscription_that_the_query_makes(rig: PubSubRig) -
     with rig.query(EXTERNAL) as query:
         query.run_trigger()
     rig.server.fail("GetSubscription", "NOT_FOUND", times=2)
-    [plan] = external_plans(rig.options(**EXTERNAL, topicId=TOPIC), os.environ, None)
+    [plan] = external_plans(PubSubConnector(), rig.options(**EXTERNAL, topicId=TOPIC), None)
     assert plan.settings["subscription"] == SUBSCRIPTION
     # Nobody makes it then.
     for changes in ({}, {"topicId": TOPIC, "maxReaderAge": "1s"}):
         rig.server.fail("GetSubscription", "NOT_FOUND", times=None)
         with pytest.raises(SourceGoneError, match="PUBSUB_SUBSCRIPTION_NOT_FOUND"):
-            external_plans(rig.options(**EXTERNAL, **changes), os.environ, None)
+            external_plans(PubSubConnector(), rig.options(**EXTERNAL, **changes), None)
         rig.server.clear_faults()
 
 

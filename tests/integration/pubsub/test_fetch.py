@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source import streaming_pull as streams
 from connectors.pubsub.source.acks import AckSender, Deadlines
-from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
+from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.pubsub.source.streaming_pull import message_count
@@ -54,7 +55,7 @@ class Fetching:
 
     def plan(self, settings: PubSubFetchSettings | None = None, **changes: Any) -> FetchPlan:
         told = (settings or self.settings()).to_json()
-        return replace(FetchPlan(TARGET, str(self.root), "spool", b"k" * 16, settings=told), **changes)
+        return replace(FetchPlan(PubSubConnector.target, str(self.root), "spool", b"k" * 16, settings=told), **changes)
 
     def limited_plan(self, limits: dict[str, float], **changes: Any) -> FetchPlan:
         """A plan with other limits in the process of the fetcher; see `tests.support.fetch_targets.set_limits`."""

@@ -44,7 +44,8 @@ for source in (data_source(each.package) for each in CONNECTORS):
 """
 IMPORT = """
 try:
-    importlib.import_module(sys.argv[2])
+    module, _, name = sys.argv[2].partition(":")
+    getattr(importlib.import_module(module), name or "__name__")
 except ModuleNotFoundError as error:
     print(error)
 """
@@ -78,8 +79,9 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
         ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
         ("xxhash", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
         ("numpy", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
-        ("xxhash", "connectors.spool", "a spool", "pubsub"),
-        ("xxhash", "connectors.executors", "a spool", "pubsub"),
+        ("xxhash", "connectors.spool:stats", "a spool", "spool"),
+        ("numpy", "connectors.spool:SpoolStreamReader", "a spool", "spool"),
+        ("xxhash", "connectors.executors", "a spool", "spool"),
         ("google.protobuf", "connectors.protobuf", "connectors.protobuf", "protobuf"),
     ],
 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.arrow import arrow_schema
-from connectors.pubsub.datasource import spark_rows
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
@@ -41,7 +41,7 @@ def spool_rows(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> Spo
 @pytest.mark.parametrize("mode", SchemaMode)
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_batch_has_exactly_the_schema_that_spark_was_promised(mode: SchemaMode, rows: int) -> None:
-    batch = spark_rows(spool_rows(*[("1", b"", {}, None)] * rows), ("s",), mode)
+    batch = PubSubConnector().columns(spool_rows(*[("1", b"", {}, None)] * rows), ("s",), mode)
     assert batch.num_rows == rows
     promised = arrow_schema(STREAM_SCHEMA if mode is SchemaMode.NATIVE else DATABRICKS_SCHEMA)
     assert batch.schema.names == promised.names
@@ -56,7 +56,7 @@ def test_databricks_columns_are_named_and_typed_as_there() -> None:
 
 def test_attributes_become_json_text_that_reads_back_as_they_were() -> None:
     rows = spool_rows(("1", b"x", AWKWARD, None), ("2", b"", {}, None), ("3", b"", {"a": "1", "b": "2"}, None))
-    texts = spark_rows(rows, ("s",), SchemaMode.DATABRICKS).column("attributes").to_pylist()
+    texts = PubSubConnector().columns(rows, ("s",), SchemaMode.DATABRICKS).column("attributes").to_pylist()
     assert [json.loads(text) for text in texts] == [AWKWARD, {}, {"a": "1", "b": "2"}]
     assert texts[1:] == ["{}", '{"a":"1","b":"2"}']
 
@@ -68,11 +68,15 @@ def test_times_become_milliseconds_cut_towards_the_past_and_none_stays_none() ->
         None,
         datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     ]
-    batch = spark_rows(spool_rows(*[("1", b"", {}, time) for time in times]), ("s",), SchemaMode.DATABRICKS)
+    batch = PubSubConnector().columns(
+        spool_rows(*[("1", b"", {}, time) for time in times]), ("s",), SchemaMode.DATABRICKS
+    )
     assert batch.column("publishTimestampInMillis").to_pylist() == [1999, -1, None, 253402300799999]
 
 
 def test_native_columns_carry_subscription_and_position() -> None:
-    batch = spark_rows(spool_rows(("1", b"", {}, None), ("2", b"", {}, None)), ("a", "b"), SchemaMode.NATIVE)
+    batch = PubSubConnector().columns(
+        spool_rows(("1", b"", {}, None), ("2", b"", {}, None)), ("a", "b"), SchemaMode.NATIVE
+    )
     assert batch.column("subscription").to_pylist() == ["a", "a"]
     assert batch.column("offset").to_pylist() == [7, 8]

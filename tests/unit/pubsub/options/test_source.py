@@ -14,10 +14,11 @@ from connectors.core.options.declaration import declared_options
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.credentials import key_file_content
 from connectors.pubsub.options.client import GOOGLE, ServiceAccount
-from connectors.pubsub.options.kinds import BatchMode, SchemaMode, SegmentCompression, SpoolDurability, StartingPosition
+from connectors.pubsub.options.kinds import BatchMode, SchemaMode
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
+from connectors.spool.source.options import SegmentCompression, SpoolDurability, StartingPosition
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
 CANARY = "canary-c01d"

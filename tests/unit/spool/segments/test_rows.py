@@ -11,7 +11,7 @@ import pytest
 
 import connectors
 from connectors.core.errors import SpoolDamagedError, SpoolVersionError
-from connectors.pubsub.datasource import PubSubPartition
+from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.stored_rows import ROWS
@@ -19,6 +19,7 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.segments.id_keys import no_keys
 from connectors.spool.segments.rows import RowSchema
 from connectors.spool.segments.segment import SegmentReader, SegmentWriter
+from connectors.spool.source.reader import SpoolPartition
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.slices import Slice
 from tests.golden.segments_record import COLUMNS, SEGMENTS
@@ -29,14 +30,15 @@ OLD = pa.schema([("id", pa.int64()), ("text", pa.string())])
 NEW = pa.schema([("added", pa.string()), ("text", pa.string()), ("id", pa.int64()), ("flag", pa.bool_())])
 
 
-def golden(name: str, root: Path, *, is_stream: bool = True, mode: SchemaMode = SchemaMode.NATIVE) -> PubSubPartition:
+def golden(name: str, root: Path, *, is_stream: bool = True, mode: SchemaMode = SchemaMode.NATIVE) -> SpoolPartition:
     """A task's part of a batch, of a spool that has the golden segment of this name."""
     store = LocalStore(str(root), "ab")
     store.make_root()
     open_identity(store, "pubsub", SOURCES)
     shutil.copytree(SEGMENTS / name, root, dirs_exist_ok=True)
     digest = SegmentReader(store, NAME).info.digest
-    return PubSubPartition(str(root), SOURCES, (Slice(NAME, digest, 0, 0, 3, 7, 3, None),), mode, None, is_stream)
+    part = (Slice(NAME, digest, 0, 0, 3, 7, 3, None),)
+    return SpoolPartition(PubSubConnector(), str(root), SOURCES, part, mode, None, is_stream)
 
 
 def written(root: Path, schema: pa.Schema, count: int = 4, fetcher: str = "f0") -> SegmentReader:

@@ -1,0 +1,142 @@
+"""What the source process of a query starts, and the plans of its fetchers, also of external ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from connectors.core.errors import OptionError
+from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
+from connectors.spool.source.options import FetchMode, SegmentCompression, SpoolOptions
+from connectors.spool.stream.compaction import CompactionSettings
+from connectors.spool.stream.fetchers import Fetching
+from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
+from connectors.spool.stream.settings import StreamSettings
+
+if TYPE_CHECKING:
+    from connectors.spool.ledger.identity import SpoolIdentity
+    from connectors.spool.ledger.ledger import Ledger
+
+__all__ = ["external_plans", "fetch_plan", "open_stream"]
+
+_log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=SpoolOptions)
+
+
+def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
+    """Open the spool of a query and start its fetchers, in the background."""
+    settings = StreamSettings(
+        root=str(options.spool_folder),
+        connector=connector.format,
+        sources=connector.sources(options),
+        fail_on_data_loss=options.fail_on_data_loss,
+        starting_position=str(options.starting_position),
+        partition_bytes=options.partition_bytes,
+        max_partitions=options.max_partitions,
+        max_bytes_per_trigger=options.max_bytes_per_trigger,
+        max_spool_bytes=options.max_spool_bytes,
+        publish_period=options.max_fetch_period,
+        start_timeout=options.start_timeout,
+        available_now_quiet=options.available_now_quiet,
+        available_now_max_wait=options.available_now_max_wait,
+        by_message_id=not connector.identified_otherwise(options),
+        access=options.store_access,
+        take_over=options.take_over,
+        compaction=CompactionSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
+    )
+    if options.spool_location is None:
+        _log.warning(
+            "[SPOOL_EPHEMERAL] The spool is %s: messages that were acked die with this disk. Give spoolLocation for "
+            "data that matters.",
+            options.spool_folder,
+        )
+    return SpoolStream(settings, partial(_start_fetching, connector, options))
+
+
+def _start_fetching(
+    connector: SpoolConnector[S], options: S, ledger: Ledger, wake: Callable[[], None]
+) -> tuple[Fetching, float]:
+    feeds = connector.feeds(options, SpoolStart(ledger.state.ordinal == 0, partial(carry_out_seek, ledger)))
+    horizon = max(feed.horizon for feed in feeds)
+    if options.dedup_horizon is not None:
+        horizon = options.dedup_horizon
+    if options.fetch is FetchMode.EXTERNAL:
+        return ExternalFetching(ledger, options.max_reader_age), horizon
+    group = FetcherGroup(
+        on_published=lambda _fetcher, _number: wake(),
+        may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
+        free_bytes=0,
+    )
+    for source, (name, feed) in enumerate(zip(connector.sources(options), feeds, strict=True)):
+        plan = replace(fetch_plan(connector, options, feed, ledger.identity), source=source)
+        group.add(plan, _fetcher_count(options, name, feed))
+    group.start()
+    return group, horizon
+
+
+def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:
+    if not feed.ordered or options.fetchers == 1:
+        return options.fetchers
+    _log.warning(
+        "[SPOOL_ONE_FETCHER] %s keeps an order, or that is unknown, so one process fetches it instead of %d.",
+        name,
+        options.fetchers,
+    )
+    return 1
+
+
+def fetch_plan(connector: SpoolConnector[S], options: S, feed: Feed, spool: SpoolIdentity) -> FetchPlan:
+    """Return the plan of each fetcher of a feed."""
+    is_plain, count = options.segment_compression is SegmentCompression.NONE, options.max_outstanding_messages
+    return FetchPlan(
+        target=connector.target,
+        root=str(options.spool_folder),
+        spool=spool.spool,
+        has_identity=True,
+        hash_key=spool.hash_key,
+        settings=feed.settings,
+        access=options.store_access.to_json(),
+        publish_period=options.max_fetch_period,
+        segment_bytes=options.segment_bytes,
+        max_held_bytes=options.max_outstanding_bytes,
+        ordered=feed.ordered,
+        compression="" if is_plain else options.segment_compression.value,
+        **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
+        **({} if count is None else {"max_held_rows": count}),
+    )
+
+
+def external_plans(connector: SpoolConnector[Any], raw: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
+    """Wait until a query has created its spool; return the plans of the fetchers, one for each source.
+
+    `raw` are the options of the query; `fetchers`, instead of that option, counts those on all machines.
+    """
+    options: SpoolOptions = connector.read_options(raw, streaming=True)
+    if options.fetch is not FetchMode.EXTERNAL:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"The option fetch is {options.fetch}, and fetchers outside of the query need it to be external",
+            connector.format,
+            "Give fetch=external to the query and to its fetchers.",
+        )
+    if fetchers is not None:
+        options = replace(options, fetchers=fetchers)
+    root, sources, age = str(options.spool_folder), connector.sources(options), options.max_reader_age
+    identity = wait_for_spool(root, options.store_access, connector.format, sources, age)
+    return [
+        replace(
+            fetch_plan(connector, options, feed, identity),
+            source=source,
+            share_of=_fetcher_count(options, name, feed) * len(sources),
+            max_spool_bytes=options.max_spool_bytes,
+            max_reader_age=age,
+        )
+        for source, (name, feed) in enumerate(zip(sources, connector.feeds(options, None), strict=True))
+    ]
