@@ -1,0 +1,86 @@
+"""What a source of one's own on the spool gets: options, readers that travel, fetchers by name."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType
+
+from connectors.core.errors import OptionError
+from connectors.core.formats import spool_connector
+from connectors.core.options.declaration import declared_options
+from connectors.pubsub.datasource import PubSubStreamReader
+from connectors.pubsub.options.source import PubSubReadOptions
+from connectors.spool import SpoolBatchReader, SpoolOptions, SpoolStreamReader
+from tests.support.sqs_rig import EXAMPLES
+
+GIVEN = {"queueUrl": "http://127.0.0.1:1/q", "spoolLocation": "/data/spool"}
+
+
+@pytest.fixture(autouse=True)
+def example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def refused(code: str, changes: dict[str, str], *, streaming: bool = True) -> str:
+    with pytest.raises(OptionError) as raised:
+        spool_connector("sqs_source:SqsConnector").read_options(GIVEN | changes, streaming=streaming)
+    assert raised.value.code == code
+    return str(raised.value)
+
+
+def test_its_options_are_checked_as_those_of_every_source() -> None:
+    assert "Did you mean queueUrl?" in refused("OPTION_UNKNOWN", {"queueUlr": "x"})
+    assert "endingPosition is for batch reads" in refused("OPTION_ILLEGAL", {"endingPosition": "latest"})
+    assert "a stream begins at a word" in refused("OPTION_ILLEGAL", {"startingPosition": "7"})
+    assert "spoolEndpoint" in refused("OPTION_CONFLICT", {"spoolEndpoint": "https://host"})
+    found = spool_connector("sqs_source:SqsConnector").read_options(GIVEN, streaming=False)
+    assert (found.starting_position, str(found.spool_folder)) == ("earliest", "/data/spool")
+
+
+def test_each_option_of_the_spool_is_one_of_pubsub_with_the_same_kind_and_default() -> None:
+    of_spool, of_pubsub = declared_options(SpoolOptions), declared_options(PubSubReadOptions)
+    assert len(of_spool) == 33
+    for field, declared in of_spool.items():
+        other = of_pubsub[field]
+        assert (other.name, other.kind, other.default) == (declared.name, declared.kind, declared.default)
+        assert other.doc.startswith(declared.doc)
+    assert of_pubsub["fetchers"].aliases == ("numFetchPartitions",)
+
+
+def test_its_columns_are_those_of_its_rows_and_the_position() -> None:
+    connector = spool_connector("sqs_source:SqsConnector")
+    schema = connector.schema(connector.read_options(GIVEN, streaming=None))
+    assert [(each.name, type(each.dataType)) for each in schema][:1] == [("messageId", StringType)]
+    assert (schema[-1].name, type(schema[-1].dataType)) == ("offset", LongType)
+
+
+@pytest.mark.parametrize("kind", [SpoolStreamReader, SpoolBatchReader])
+def test_a_reader_goes_to_tasks_with_its_connector(kind: type[SpoolStreamReader | SpoolBatchReader]) -> None:
+    reader = pickle.loads(pickle.dumps(kind(GIVEN, spool_connector("sqs_source:SqsConnector"))))
+    assert reader.connector.format == "sqs"
+    assert pickle.loads(pickle.dumps(PubSubStreamReader({}))).connector.format == "pubsub"
+
+
+def test_a_connector_that_is_not_there_is_named() -> None:
+    for name in ("no_such_module:Source", "sqs_source:NoSuchSource"):
+        with pytest.raises(OptionError, match=rf"FORMAT_UNKNOWN.*{name}"):
+            spool_connector(name)
+    with pytest.raises(OptionError, match="or MODULE:CLASS"):
+        spool_connector("kinesis")
+
+
+def test_the_public_names_load_no_spark_before_a_reader_is_asked_for() -> None:
+    code = (
+        "import sys; from connectors.spool import Block, Feed, FetchTarget, RowSchema, SpoolConnector, SpoolOptions\n"
+        "assert not {'pyspark', 'pydantic'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_the_example_has_at_most_150_lines() -> None:
+    assert len((EXAMPLES / "sqs_source.py").read_text(encoding="utf-8").splitlines()) <= 150
