@@ -88,8 +88,9 @@ class Page:
 
     @property
     def data_size(self) -> int:
-        """Bytes of data, as the service counts them against its limits."""
-        return sum(len(record.Data) for record in self.records)
+        """Bytes of data and partition keys, as the service counts them against its limits."""
+        keys = "".join([record.PartitionKey for record in self.records])
+        return sum([len(record.Data) for record in self.records]) + len(keys.encode())
 
 
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:

@@ -3,12 +3,16 @@
 A record that was seen is a legal end of a batch. So the driver follows a shard one record at a time; when more lies
 ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where little is
 left. Right ends need no right times: a time only says where to ask.
+
+The first round of a query ends early, since its first rows wait for it: with the first page, or the first record that a
+search finds. The next round goes on from there while the first batch runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
@@ -21,12 +25,17 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page
 
-__all__ = ["PLANNING_SECONDS", "LatestRecord", "probe_times"]
+__all__ = ["CALLS_A_STEP", "PLANNING_SECONDS", "LatestRecord", "probe_times"]
 
 PLANNING_SECONDS: Final = 60.0
-_CALLS_A_STEP: Final = 2
+CALLS_A_STEP: Final = 2
 _WIDER: Final = 10
 _PAGE_RECORDS: Final = 10_000
+_PAGE_BYTES: Final = 1 << 20
+"""What a shard takes in a second, and half of what it gives in one: the rest is for the tasks."""
+_FIRST_RECORDS: Final = 1000
+_FIRST_BYTES: Final = 256 << 10
+"""Of the page with which a first round may end; a task reads it again."""
 _SKEW_MS: Final = 10_000
 """Times of arrival are not exact."""
 _CLEAN_SLACK_MS: Final = 1000
@@ -61,7 +70,7 @@ class LatestRecord:
     """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
 
     The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``. A
-    round whose pages lead nowhere for ``patience`` seconds ends with what was seen.
+    round whose pages lead nowhere for ``patience`` seconds ends with what was seen. Each call is made by ``counted``.
     """
 
     def __init__(
@@ -74,8 +83,10 @@ class LatestRecord:
         window_ms: int,
         oldest_ms: int,
         patience: float = PLANNING_SECONDS,
+        counted: Callable[[Callable[[], Page]], Page] = lambda call: call(),
     ) -> None:
         self._client = client
+        self._counted = counted
         self._stream = stream
         self._shard = shard
         self._state = state
@@ -86,6 +97,10 @@ class LatestRecord:
         self._probe: str | None = None
         self._probe_at = 0
         self._walking = False
+        self._is_first = True
+        self._next_limit = 1
+        self._record_bytes = 1
+        """Of the records seen last, on average."""
         self._exact_ms: int | None = None
         self._calls = 0
         self.progress = Progress(stream, shard, patience)
@@ -109,7 +124,7 @@ class LatestRecord:
             self.progress.restart()
         self.settled = self.is_stalled = False
         try:
-            while not self.settled and self._calls < _CALLS_A_STEP:
+            while not self.settled and self._calls < CALLS_A_STEP:
                 if self._times is None:
                     self._follow(exact=exact)
                 else:
@@ -139,21 +154,34 @@ class LatestRecord:
             begin = self._resume_position()
             self.progress.restart()
             self._iterator = iterator_or_oldest(self._client, self._stream, self._shard, begin, was_read=was_read)
-        page = self._page(self._iterator, _PAGE_RECORDS if walking else 1)
+        limit = self._fitting(_PAGE_RECORDS, _PAGE_BYTES) if walking else self._next_limit
+        self._next_limit = 1
+        page = self._page(self._iterator, limit)
         if exact and self._exact_ms is None:
             self._exact_ms = page.at_ms
         self._take(page)
         if self.settled:
             return
-        if not walking and page.behind_ms == 0:
-            self._walking = True
-        elif not walking:
-            self._times = probe_times(self._low_ms, page.at_ms, self._window_ms)
-            self._probe_at = next(self._times)
-        elif page.records:
+        if walking:
             is_before_the_round = (self.seen.arrival_ms or 0) <= (self._exact_ms or 0) + _CLEAN_SLACK_MS
-            if not (exact and is_before_the_round):
+            if page.records and not (exact and is_before_the_round):
                 self._settle()
+            return
+        if page.behind_ms > 0 and page.records and self._is_first and limit == 1:
+            self._next_limit = self._fitting(_FIRST_RECORDS, _FIRST_BYTES)
+        if self._next_limit == 1:
+            self._search_or_end(page, exact=exact)
+
+    def _search_or_end(self, page: Page, *, exact: bool) -> None:
+        """Go on to the newest record, or end a first round that has seen one."""
+        times = None
+        if page.behind_ms > 0:
+            times = probe_times(self._low_ms, page.at_ms, self._window_ms)
+            self._probe_at = next(times)
+        if self._is_first and page.records and not exact:
+            self._settle(times)
+        else:
+            self._walking, self._times = times is None, times
 
     def _search(self, times: Generator[int, int | None, None], *, exact: bool) -> None:
         """Read a record by time, to get nearer to the newest."""
@@ -179,12 +207,21 @@ class LatestRecord:
             self._walking = exact or not (page.records and self.seen.number == page.records[0].number)
             if not self._walking:
                 self._settle()
+            return
+        if self._is_first and self.found_any and not exact:
+            self._settle(times)
 
     def _page(self, iterator: str, limit: int) -> Page:
         self._calls += 1
-        page = self._client.records(iterator, limit, self._stream, self._shard)
+        page = self._counted(partial(self._client.records, iterator, limit, self._stream, self._shard))
         self.is_stalled = self.progress.note(page)
+        if page.records:
+            self._record_bytes = max(1, page.data_size // len(page.records))
         return page
+
+    def _fitting(self, records: int, size: int) -> int:
+        """Return the limit of a page of so many records and bytes."""
+        return max(1, min(records, size // self._record_bytes))
 
     def _take(self, page: Page) -> None:
         if page.records and self._is_newer(page.records[-1].number):
@@ -206,10 +243,11 @@ class LatestRecord:
         newest = self.seen.number
         return number > newest if newest is not None else is_after(self._state.position, number)
 
-    def _settle(self) -> None:
+    def _settle(self, times: Generator[int, int | None, None] | None = None) -> None:
+        """End the round; the next one goes on with a search for which there are ``times``."""
         self.settled = True
-        self._walking = False
-        self._times = self._probe = None
+        self._walking = self._is_first = False
+        self._times, self._probe = times, None
 
     def _resume_position(self) -> Position:
         begin = self._state.position

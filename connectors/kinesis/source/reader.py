@@ -26,6 +26,7 @@ from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT,
 from connectors.kinesis.client.shared import patiently, shared_client
 from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
 from connectors.kinesis.shards import Listing, ShardRange, vanished
+from connectors.kinesis.source.pace import Pace
 from connectors.kinesis.source.records import aggregates, batches
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ _READ_SECONDS: Final = 900.0
 """Some thousand responses: a gap of months may take many, and need not show in how far behind the shard says it is."""
 _END_SECONDS: Final = 10.0
 _PROGRESS_MS: Final = 1000
+_LATE_CALLS: Final = 2
+"""A task that was late for a call makes up for it with one of the next."""
+_CHECK_CALLS: Final = 2
+"""Of a check for trimmed records: at the position, and at the oldest."""
+_PAGE_SECONDS: Final = 0.75
+"""At the rate of a shard, what a page brings: with more than a second's the service blocks the shard for everybody."""
+_USUAL_BYTES: Final = 1000
+"""Of a record, before any was seen."""
 _LONGEST_CALL_SECONDS: Final = 5.0
 """What a page counts for at most: a call that was retried for long is no sign of a shard that leads nowhere."""
 
@@ -248,8 +257,9 @@ def _has(pages: ShardPages, number: int) -> bool:
 class ReadSettings:
     """How tasks read.
 
-    ``page_records`` is the most records of a call, ``period`` the seconds between two calls to a shard, and ``rate``
-    the bytes a second that are read from it. ``spool`` is the folder of segments; empty without subscriptions.
+    ``page_records`` is the most records of a call, ``period`` the seconds between the starts of two calls to a shard,
+    and ``rate`` the bytes a second that are read from it. ``spool`` is the folder of segments; empty without
+    subscriptions.
 
     A shard that is behind and leads nowhere is an error after ``patience`` seconds. A closed shard with nothing ahead
     counts as read after ``end_patience`` seconds, though no response ends it.
@@ -300,13 +310,14 @@ class _RangeReader:
         self._position: Position = part.begin
         self._complete_ms = part.complete_ms
         self._checked: Position | None = None
-        self._next_call = 0.0
+        self._pace = Pace(settings.period, settings.rate, _LATE_CALLS, rested=False)
+        self._record_bytes = float(_USUAL_BYTES)
 
     def records(self) -> Iterator[Sequence[Record]]:
         """Yield the records of each page that has any; meanwhile a thread asks for the next page, if there is one."""
         part, at_tip = self._part, 0
-        limit, was_read = self._settings.page_records, part.complete_ms is not None
-        pages = self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None)
+        was_read = part.complete_ms is not None
+        pages = self._pages.read(part.begin, self._page_limit, was_read=was_read, most=None)
         page = next(pages, None)
         with ThreadPoolExecutor(1, "kinesis-read-ahead") as ahead:
             try:
@@ -372,12 +383,18 @@ class _RangeReader:
         return patiently(partial(self._paced, call), self._settings.client, self._sleep)
 
     def _paced(self, call: Callable[[], Page]) -> Page:
-        if (wait := self._next_call - time.monotonic()) > 0:
+        if (wait := self._pace.wait_seconds()) > 0:
             self._sleep(wait)
-        self._next_call = time.monotonic() + self._settings.period
+        self._pace.begin()
         page = call()
-        self._next_call = time.monotonic() + max(self._settings.period, page.data_size / self._settings.rate)
+        size = page.data_size
+        self._pace.add_bytes(size)
+        if page.records:
+            self._record_bytes = max(1.0, size / len(page.records))
         return page
+
+    def _page_limit(self) -> int:
+        return max(1, min(self._settings.page_records, int(self._settings.rate * _PAGE_SECONDS / self._record_bytes)))
 
     def _check(self, page: Page) -> None:
         """Report records after the position that are gone; asks once the retention may have passed it."""
@@ -387,4 +404,4 @@ class _RangeReader:
         check = partial(check_trimmed, self._unpaced, position, known, fail=fail)
         patiently(check, self._settings.client, self._sleep)
         self._checked = position
-        self._next_call += self._settings.period
+        self._pace.begin(_CHECK_CALLS)

@@ -19,7 +19,8 @@ from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.latest_record import PLANNING_SECONDS, LatestRecord
+from connectors.kinesis.source.latest_record import CALLS_A_STEP, PLANNING_SECONDS, LatestRecord
+from connectors.kinesis.source.pace import Pace
 from connectors.kinesis.source.reader import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
@@ -34,6 +35,9 @@ _log = logging.getLogger(__name__)
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
 """For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
+_BURST: Final = 3
+"""Calls that a shard gets at once after a pause: with two a second, and those of a second reader, no more than the
+service takes."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
 _COVERED_SECONDS: Final = 1.0
@@ -74,24 +78,32 @@ class PushSource:
 class _Pacer:
     """Spaces the calls of this process to each shard, which others read too; most are left to tasks of a busy one."""
 
-    def __init__(self, period: float) -> None:
-        self._period = period
+    def __init__(self, period: float, rate: float) -> None:
+        self._new_pace = partial(Pace, period, rate, _BURST, rested=True)
         self._busy: frozenset[ShardKey] = frozenset()
-        self._next_call: dict[ShardKey, float] = {}
+        self._paces: dict[ShardKey, Pace] = {}
 
     def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
         before, self._busy = self._busy, frozenset()
         for key in shards:
-            self.spend(key)  # the first call of the task
+            self._pace(key).begin()  # the first call of the task
         self._busy = frozenset(shards)
         return before - self._busy
 
-    def wait_seconds(self, key: ShardKey) -> float:
-        return self._next_call.get(key, 0.0) - time.monotonic()
+    def wait_seconds(self, key: ShardKey, calls: int = 1) -> float:
+        return self._pace(key).wait_seconds(calls, spread=key in self._busy)
 
-    def spend(self, key: ShardKey, calls: int = 1) -> None:
-        begin = max(time.monotonic(), self._next_call.get(key, 0.0))
-        self._next_call[key] = begin + calls * self._period * (_BUSY if key in self._busy else 1)
+    def counted(self, key: ShardKey, call: Callable[[], Page]) -> Page:
+        """Make a call now, and count it and what it brings."""
+        pace = self._pace(key)
+        pace.begin(_BUSY if key in self._busy else 1)
+        page = call()
+        pace.add_bytes(page.data_size)
+        return page
+
+    def _pace(self, key: ShardKey) -> Pace:
+        pace = self._paces.get(key)
+        return pace if pace is not None else self._paces.setdefault(key, self._new_pace())
 
 
 @dataclass(eq=False)
@@ -127,19 +139,17 @@ class PollTask:
             return None
         if self.fresh_as_of >= self.wanted and monitor.push_source.covers(self):
             return _COVERED_SECONDS
-        if (wait := monitor.pacer.wait_seconds(self.key)) > 0:
+        if (wait := monitor.pacer.wait_seconds(self.key, CALLS_A_STEP)) > 0:
             return wait
         if self.began is None:
             self.began = now
             self.latest.skip_to(self.pushed)
         exact = self.exact
         try:
-            calls = self.latest.step(exact=exact)
+            self.latest.step(exact=exact)
         except ConnectorError as error:
-            monitor.pacer.spend(self.key)
             return self._retry_delay(error)
         self.backoff.reset()
-        monitor.pacer.spend(self.key, calls)
         self._add_cpu(time.thread_time() - cpu)
         if self.latest.is_stalled and not exact:
             _log.warning("%s The query goes on without what it may hold.", self.latest.progress.error())
@@ -179,7 +189,7 @@ class ShardMonitor:
         self.client = KinesisClient(client_options(options), _THREADS)
         self.scheduler = Scheduler(_THREADS, self.fail)
         self.push_source = PushSource()
-        self.pacer = _Pacer(options.min_fetch_period)
+        self.pacer = _Pacer(options.min_fetch_period, options.max_fetch_rate * 1e6)
         self.round_seconds = 0.0
         """Smoothed processor time of a round of one shard."""
         self.version = 0
@@ -251,6 +261,7 @@ class ShardMonitor:
                 window_ms=round(self.options.probe_window * 1000),
                 oldest_ms=stream.at_ms - stream.retention_ms,
                 patience=self._patience,
+                counted=partial(self.pacer.counted, key),
             )
             backoff = Backoff(RetryPolicy(cap_seconds=self.options.max_retry_interval))
             task = self._tasks[key] = PollTask(self, key, latest, backoff)
@@ -336,8 +347,7 @@ class ShardMonitor:
     def _paced(self, key: ShardKey, call: Callable[[], Page]) -> Page:
         if (wait := self.pacer.wait_seconds(key)) > 0:
             time.sleep(wait)
-        self.pacer.spend(key)
-        return call()
+        return self.pacer.counted(key, call)
 
     def pause_seconds(self, idle_rounds: int) -> float:
         """Return the pause between two rounds: more when nothing comes, and when there are many shards to poll."""

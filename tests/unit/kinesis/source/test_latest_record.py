@@ -21,9 +21,11 @@ class ListedShard:
     Args:
         arrivals: in milliseconds after `START`, sorted.
         walk_ms: how much time an answer looks over at most.
+        size: the bytes of each record's data.
     """
 
-    def __init__(self, arrivals: list[int], walk_ms: int = 10**9) -> None:
+    def __init__(self, arrivals: list[int], walk_ms: int = 10**9, size: int = 0) -> None:
+        self.data = b"." * size
         self.arrivals = [START + each for each in arrivals]
         self.now_ms = max(self.arrivals, default=START)
         self.walk_ms = walk_ms
@@ -48,7 +50,7 @@ class ListedShard:
         found = [each for each in self.arrivals[place : place + limit] if each <= until]
         self.sent += len(found)
         end = place + len(found)
-        made = [Record(str(place + n + 1), b"", "k", each / 1000) for n, each in enumerate(found)]
+        made = [Record(str(place + n + 1), self.data, "k", each / 1000) for n, each in enumerate(found)]
         reached = found[-1] if found else until
         at_end = end == len(self.arrivals) and (bool(found) or until == self.now_ms)
         newest = self.arrivals[-1] if self.arrivals else reached
@@ -98,10 +100,55 @@ def test_a_burst_in_one_millisecond_is_seen_in_few_rounds() -> None:
     assert tail.seen.number == 5000
 
 
+def test_a_first_round_ends_at_the_first_answer_of_a_shard_that_is_not_behind() -> None:
+    shard = ListedShard([5])
+    tail = tail_of(shard)
+    assert round_of(tail) == 1
+    assert tail.seen.number == 1
+
+
+@pytest.mark.parametrize(("exact", "calls"), [(False, 2), (True, 3)])
+def test_a_first_round_sees_the_few_records_of_an_idle_shard_in_few_calls(exact: bool, calls: int) -> None:
+    shard = ListedShard([1, 50, 900, 20_000, 20_001, 500_000])
+    shard.now_ms = START + 3_600_000
+    tail = tail_of(shard)
+    assert round_of(tail, exact=exact) == calls
+    assert tail.seen.number == 6
+
+
+@pytest.mark.parametrize("size", [0, 100, 10_000, 10**6])
+def test_a_first_round_of_a_backlog_reads_one_page_of_bounded_size_and_the_next_goes_on(size: int) -> None:
+    shard = ListedShard(list(range(0, 600_000, 10)), size=size)
+    tail = tail_of(shard)
+    assert round_of(tail) <= 2
+    assert shard.sent <= 1001
+    assert shard.sent * size <= max(2 * size, 300_000)
+    first = tail.seen.number
+    assert first
+    round_of(tail)
+    assert tail.seen.number is not None
+    assert tail.seen.number > first
+    assert shard.arrivals[-1] - shard.arrivals[tail.seen.number - 1] <= 2000
+    assert shard.sent <= 1020
+
+
+def test_a_first_round_ends_at_the_first_record_that_a_search_finds() -> None:
+    times = [10**6 + each for each in range(0, 3_600_000, 100)]
+    shard = ListedShard(times, walk_ms=10_000)
+    shard.now_ms = START + times[-1] + 3_600_000
+    tail = tail_of(shard)
+    calls = round_of(tail)
+    assert tail.seen.number
+    more = round_of(tail)
+    assert calls + more > calls + 2
+    assert tail.seen.number == len(times)
+
+
 def test_a_busy_shard_costs_two_calls_and_two_records_a_round() -> None:
     shard = ListedShard(list(range(60_000)))
     tail = tail_of(shard)
-    round_of(tail)
+    for _ in range(2):  # the first one ends with the first page
+        round_of(tail)
     for second in range(60, 90):
         for number in range(1000):
             shard.put(1, second * 1000 + number)

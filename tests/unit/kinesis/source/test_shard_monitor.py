@@ -63,7 +63,8 @@ def test_18_a_limit_is_counted_at_the_pace_of_a_shard(walked: KinesisServer) -> 
     stream.stop()
     times = [call.monotonic_ns / 1e9 for call in walked.calls("GetRecords")]
     assert len(times) > 10
-    assert len(times) <= (times[-1] - times[0]) / 0.06 + 3
+    # Three at once after a pause, and the first call is late by what it takes to connect.
+    assert len(times) <= (times[-1] - times[0]) / 0.06 + 4
 
 
 def test_18_what_reads_from_a_shard_beside_the_tail_waits_for_the_first_call_of_a_task_too(
