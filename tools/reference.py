@@ -129,7 +129,7 @@ _KINESIS_SOURCE_GROUPS = (
     Group("Where to begin", "stream, batch", "initialPosition initialTimestamp"),
     Group("Where to end", "batch", "endingPosition endingTimestamp"),
     Group("Batches", "stream", "maxRecordsPerTrigger maxBytesPerTrigger availableNow preserveShardOrder"),
-    Group("Tasks and loss", "stream, batch", "maxPartitions failOnDataLoss"),
+    Group("Tasks and loss", "stream, batch", "minPartitions maxPartitions failOnDataLoss"),
     Group(
         "Polling",
         "stream, batch",

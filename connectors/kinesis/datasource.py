@@ -5,10 +5,11 @@ Spark builds these classes in the source process, in planners and in tasks; see 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -36,6 +37,7 @@ with _KINESIS.imports():
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
     from connectors.kinesis.sink.writer import WriteSettings, put_batches, record_limit
+    from connectors.kinesis.source.interleaving import interleaved, task_count
     from connectors.kinesis.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,20 +73,25 @@ def _record_limit(client: KinesisClientOptions, stream: str, ordered: bool, _min
 
 @dataclass
 class KinesisPartition(Partition):
-    """A task's part of a batch: ranges of shards to read one after the other, and how."""
+    """A task's part of a batch: ranges of shards to read at the same time, and how."""
 
     parts: tuple[ShardRange, ...]
     settings: ReadSettings
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        for part in self.parts:
-            if part.pieces:
-                from connectors.kinesis.fan_out.reader import read_part  # noqa: PLC0415 - polling needs no spool
+        if len(self.parts) == 1:
+            yield from self._rows(self.parts[0])
+            return
+        closed = threading.Event()
+        yield from interleaved([partial(self._rows, part, closed.wait) for part in self.parts], closed)
 
-                yield from read_part(part, self.settings)
-            else:
-                yield from read_range(part, self.settings)
+    def _rows(self, part: ShardRange, sleep: Callable[[float], object] | None = None) -> Iterator[pa.RecordBatch]:
+        if not part.pieces:
+            return read_range(part, self.settings, sleep=sleep)
+        from connectors.kinesis.fan_out.reader import read_part  # noqa: PLC0415 - polling needs no spool
+
+        return read_part(part, self.settings, sleep)
 
 
 class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
@@ -146,9 +153,7 @@ def open_stream(options: KinesisReadOptions) -> KinesisStream:
 
 def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, share: float) -> list[KinesisPartition]:
     settings = read_settings(options, share)
-    count = len(ranges)
-    if options.max_partitions is not None:
-        count = min(count, options.max_partitions)
+    count = task_count(len(ranges), options)
     return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]
 
 

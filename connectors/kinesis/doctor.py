@@ -30,6 +30,7 @@ from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState,
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import Listing, resolve, unproven, with_unread
+from connectors.kinesis.source.interleaving import task_count
 from connectors.kinesis.source.micro_batch import check_named, same_stream
 from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished
 
@@ -39,7 +40,7 @@ _RETRIES: Final = 2
 _RETRY_SECONDS: Final = 1.0
 _CLOCK_REFUSED: Final = 300
 _HOUR_MS: Final = 3_600_000
-_WARNED_SHARDS: Final = 1000
+_WARNED_TASKS: Final = 1000
 
 
 def diagnose(
@@ -172,9 +173,10 @@ def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Findi
         is_open = sum(not shard.closed for shard in listing.shards.values())
         shown.append(f"{listing.name} has {is_open} open shards, {len(listing.shards) - is_open} closed")
         count += is_open
-    if count > _WARNED_SHARDS and options.max_partitions is None:
+    tasks = task_count(count, options)
+    if tasks > _WARNED_TASKS and options.max_partitions is None:
         action = "Give maxPartitions, so that a batch has fewer tasks."
-        return Finding.warning(FORMAT, "shards", f"{'; '.join(shown)}: a task each", action, "KINESIS_MANY_SHARDS")
+        return Finding.warning(FORMAT, "shards", f"{'; '.join(shown)}: {tasks} tasks", action, "KINESIS_MANY_SHARDS")
     return "; ".join(shown)
 
 

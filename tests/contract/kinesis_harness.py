@@ -24,7 +24,7 @@ def _server() -> KinesisServerProcess:
 
 
 class KinesisHarness(SourceHarness):
-    """A stream of two shards of our own server."""
+    """A stream of three shards of our own server, of which two share a task."""
 
     name = "kinesis"
     source = SOURCE
@@ -34,7 +34,7 @@ class KinesisHarness(SourceHarness):
         super().__init__(folder)
         self.server = _server()
         self.stream = f"orders-{next(_numbers)}"
-        self.server.create_stream(self.stream, 2)
+        self.server.create_stream(self.stream, 3)
         self.published = itertools.count()
 
     def options(self) -> dict[str, str]:
@@ -42,6 +42,7 @@ class KinesisHarness(SourceHarness):
             "streamName": self.stream,
             "endpointUrl": self.server.url,
             "initialPosition": "trim_horizon",
+            "maxPartitions": "2",
         }
 
     def latest_options(self) -> dict[str, str]:

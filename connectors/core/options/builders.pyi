@@ -65,6 +65,7 @@ class _KinesisOptions(TypedDict, total=False):
     maxShardsPerDescribe: int
     maxSpoolBytes: int | str
     minFetchPeriod: str
+    minPartitions: int
     numRetries: int
     ordered: bool
     preserveShardOrder: bool

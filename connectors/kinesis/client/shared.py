@@ -18,6 +18,8 @@ __all__ = ["patiently", "shared_client"]
 
 T = TypeVar("T")
 
+_CONNECTIONS: Final = 16
+"""A task reads so many shards at a time."""
 _clients: Final = Cache(4)
 """By process and options: a client takes some 10 MB, and a job that fetches new keys for each batch has new options."""
 
@@ -26,7 +28,7 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
     """Return this process's client with these options; one made before a fork is not shared."""
     from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - see the top
 
-    return _clients.get((os.getpid(), options), lambda: KinesisClient(options))
+    return _clients.get((os.getpid(), options), lambda: KinesisClient(options, _CONNECTIONS))
 
 
 def patiently(

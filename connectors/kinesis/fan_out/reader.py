@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -31,8 +31,11 @@ _log = logging.getLogger(__name__)
 _NUMBER: Final = "sequenceNumber"
 
 
-def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_part(
+    part: ShardRange, settings: ReadSettings, sleep: Callable[[float], object] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, as `read_range` does."""
+    polled = partial(_polled, part, settings, sleep)
     position = part.begin
     last_row: tuple[int, int] | None = None
     warned = False
@@ -52,12 +55,12 @@ def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBat
                 break
             if gap is not None:
                 # What could not be read before is polled now, in one go.
-                yield from _polled(part, position, gap, settings, last_row)
+                yield from polled(position, gap, last_row)
                 gap = None
             position, last_row = _progress(rows, position)
             yield rows
     if position != part.end:
-        yield from _polled(part, position, part.end, settings, last_row)
+        yield from polled(position, part.end, last_row)
 
 
 def _progress(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
@@ -74,12 +77,17 @@ def _progress(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple
 
 
 def _polled(
-    part: ShardRange, begin: Position, end: Position, settings: ReadSettings, last: tuple[int, int] | None
+    part: ShardRange,
+    settings: ReadSettings,
+    sleep: Callable[[float], object] | None,
+    begin: Position,
+    end: Position,
+    last: tuple[int, int] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows between two positions from the service, without those up to the last one that was yielded."""
     if begin == end:
         return
-    for batch in read_range(replace(part, begin=begin, end=end, pieces=()), settings):
+    for batch in read_range(replace(part, begin=begin, end=end, pieces=()), settings, sleep=sleep):
         rows = batch
         if last is not None:
             first = bisect_right(range(len(rows)), last, key=partial(_row, rows))

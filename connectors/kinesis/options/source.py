@@ -232,9 +232,9 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     min_fetch_period: float = option(
         "minFetchPeriod",
         DURATION,
-        "The time between two GetRecords calls to a shard, of driver and tasks together. A shard takes five calls a "
-        "second from all who read it by polling.",
-        default="500ms",
+        "The time between the starts of two GetRecords calls to a shard, of driver and tasks together; after a pause "
+        "up to three follow at once. A shard takes five calls a second from all who read it by polling.",
+        default="400ms",
         minimum="1ms",
         aliases=("fetchInterval",),
     )
@@ -261,14 +261,16 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="1s",
         minimum="1ms",
     )
-    max_partitions: int | None = option(
-        "maxPartitions",
+    min_partitions: int | None = option(
+        "minPartitions",
         INTEGER,
-        "The most tasks of a batch; one that gets several shards reads them one after the other. Default: a task for "
-        "each shard.",
+        "The least tasks of a batch, up to one for each shard that has new records. Default: as few as read 30 MB a "
+        "second each where every shard gives maxFetchRate. A task reads up to 16 shards at a time.",
         default=None,
         minimum="1",
-        instead_of=("shardsPerTask",),
+    )
+    max_partitions: int | None = option(
+        "maxPartitions", INTEGER, "The most tasks of a batch.", default=None, minimum="1", instead_of=("shardsPerTask",)
     )
     shard_fetch_interval: float = option(
         "shardFetchInterval",

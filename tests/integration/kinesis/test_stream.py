@@ -17,7 +17,7 @@ import pytest
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import open_stream, read_settings
+from connectors.kinesis.datasource import KinesisDataSource, open_stream, read_settings
 from connectors.kinesis.offsets import END, TRIM, read_offset
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import ShardRange
@@ -318,6 +318,56 @@ def test_15_shards_are_dealt_out_to_tasks(
     assert batch is not None
     assert len(batch.tables) == tasks
     assert sorted(batch.values("data")) == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({}, 1),
+        ({"minPartitions": "3"}, 3),
+        ({"minPartitions": "9"}, 5),
+        ({"minPartitions": "4", "maxPartitions": "2"}, 2),
+        ({"maxFetchRate": "10"}, 2),
+        ({"maxFetchRate": "1000"}, 5),
+    ],
+)
+def test_15_shards_share_a_task_as_far_as_their_rate_is_that_of_a_core(
+    server: KinesisServerProcess, tmp_path: Path, options: dict[str, str], tasks: int
+) -> None:
+    some = KinesisRig(server, tmp_path, shards=5)
+    values = [value for shard in server.shards(some.stream) for value in some.put_to(shard, 2)]
+    with some.query(trigger="once", **{"maxFetchRate": "2", **options}) as query:
+        batch = query.run_trigger()
+    assert batch is not None
+    assert len(batch.tables) == tasks
+    assert sorted(batch.values("data")) == sorted(values)
+
+
+def test_2_4_a_task_of_several_shards_gives_the_same_rows_in_the_same_order_whatever_the_pages(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    some = KinesisRig(server, tmp_path, shards=5)
+    values = [some.put(700, size=3000) for _ in range(3)]
+    reads = [some.read(maxPartitions="1", maxRecordsPerFetch=limit) for limit in ("10000", "97", "400")]
+    assert reads[0] == reads[1] == reads[2]
+    assert sorted(row["data"] for row in reads[0]) == sorted(data for each in values for data in each)
+    for shard in server.shards(some.stream):
+        own = [row["data"] for row in reads[0] if row["shardId"] == shard]
+        assert own == [record.data for record in server.records(some.stream, shard)]
+
+
+def test_a_task_of_several_shards_that_ends_early_does_not_wait_for_their_turns(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    some = KinesisRig(server, tmp_path, shards=3)
+    for shard in server.shards(some.stream):
+        some.put_to(shard, 4)
+    source = KinesisDataSource(some.options(maxPartitions="1", maxRecordsPerFetch="2", minFetchPeriod="1d"))
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    rows = reader.read(part)
+    assert next(rows).num_rows == 2
+    rows.close()
 
 
 def test_16_an_iterator_that_expires_gives_no_row_twice(kinesis: KinesisRig) -> None:

@@ -25,7 +25,7 @@ def parse(streaming: bool | None = None, environ: dict[str, str] | None = None, 
 def test_the_defaults() -> None:
     options = parse()
     assert options.streams == ("orders",)
-    assert (options.min_fetch_period, options.max_records_per_fetch, options.fail_on_data_loss) == (0.5, 10000, True)
+    assert (options.min_fetch_period, options.max_records_per_fetch, options.fail_on_data_loss) == (0.4, 10000, True)
     assert parse(streaming=True).start == ShardPositions(LATEST)
     assert parse(streaming=False).start == ShardPositions(TRIM)
     assert parse(streaming=False).end == ShardPositions(LATEST)

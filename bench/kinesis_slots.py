@@ -1,0 +1,166 @@
+"""MB per second out of a backlog in 16 Kinesis shards by two slots, while the service keeps its limits.
+
+The server of `connectors.testing` enforces them: a shard takes five GetRecords a second and gives 2 MB a second, and
+after a response of more than it has saved it takes none until that is paid. Two processes are the slots: each does what
+a task of Spark does, and takes the next task when one is done. This process is the source process, which polls the
+shards meanwhile, so that calls of driver and tasks count together; batches are planned one after the other until all
+rows are read. Options are the defaults.
+
+The ratio `limit` is to the 32 MB a second of 16 shards, or to what these two slots read from the same server without
+limits and pace (`free`) where that is less; 0.85 is asked for. `tasks` compares the default with a task for each shard
+(`minPartitions`). The table counts what a shard got: GetRecords and bytes a second, the most calls in any second, and
+how many were refused.
+
+    ./dev bench kinesis_slots [--seconds N] [--cases SIZE...]
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+
+from _common import Benchmark, Side, interleaved, parser
+
+from connectors.kinesis.datasource import KinesisDataSource
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
+
+SHARDS = 16
+SLOTS = 2
+SHARD_RATE = 2.0
+SIZES = (100, 1024)
+OPTIONS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret", "initialPosition": "trim_horizon"}
+UNPACED = {"minFetchPeriod": "1ms", "maxFetchRate": "1000"}
+
+
+def read(task: bytes) -> int:
+    """Read a partition as a task does; the number of its rows."""
+    reader, part = pickle.loads(task)  # noqa: S301 - from the process above
+    return sum(batch.num_rows for batch in reader.read(part))
+
+
+def seconds_to_read(pool: ProcessPoolExecutor, options: Mapping[str, str], records: int) -> float:
+    """Seconds from the start of a new query to the last of so many rows."""
+    source = KinesisDataSource(dict(options))
+    reader = source.streamReader(source.schema())
+    began, found = time.perf_counter(), 0
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    while found < records:
+        end = reader.latestOffset(start, limit)
+        if end == start:
+            time.sleep(0.01)
+            continue
+        tasks = [pickle.dumps((reader, part)) for part in reader.partitions(start, end)]
+        found += sum(pool.map(read, tasks))
+        start = {key: value for key, value in end.items() if key != "_start"}
+    seconds = time.perf_counter() - began
+    reader.stop()
+    assert found == records, f"{found} records instead of {records}"
+    return seconds
+
+
+def fill(server: KinesisServerProcess, stream: str, records: int, size: int) -> None:
+    """Put records as if they had arrived at 1 MB a second in each shard, all that it takes."""
+    a_second = round(SHARDS * 1e6 / size)
+    for begin in range(0, records, a_second):
+        count = min(a_second, records - begin)
+        server.fill(stream, count, size, keys=count)  # as many keys as records: shards get the same
+        server.jump(1)
+
+
+class Calls:
+    """The GetRecords calls of the rounds of one side."""
+
+    def __init__(self) -> None:
+        self.a_second: list[float] = []
+        self.most: list[int] = []
+        self.megabytes: list[float] = []
+        self.refused = 0
+
+    def add(self, server: KinesisServerProcess, stream: str, since: int, size: float, seconds: float) -> None:
+        """Count those since a call; ``size`` is what the stream holds in MB."""
+        calls = server.calls("GetRecords", stream, since=since)
+        self.a_second.append(len(calls) / SHARDS / seconds)
+        self.megabytes.append(size / SHARDS / seconds)
+        self.refused += sum(bool(call.error) for call in calls)
+        times: dict[str, list[float]] = {}
+        for call in calls:
+            times.setdefault(call.shard, []).append(call.monotonic_ns / 1e9)
+        windows = [sum(first <= each < first + 1 for each in own) for own in times.values() for first in own]
+        self.most.append(max(windows))
+
+
+def side(
+    server: KinesisServerProcess,
+    pool: ProcessPoolExecutor,
+    options: Mapping[str, str],
+    backlog: tuple[int, int],
+    calls: Calls,
+) -> Callable[[], float]:
+    """Reads once, with the limits unless the options know no pace; MB a second.
+
+    ``backlog`` is how many records, and their size.
+    """
+    records, size = backlog
+
+    def run() -> float:
+        time.sleep(2)  # the buckets of the server fill again
+        server.enforce_limits(on="maxFetchRate" not in options)
+        since = server.next_call()
+        seconds = seconds_to_read(pool, options, records)
+        calls.add(server, options["streamName"], since, records * size / 1e6, seconds)
+        return records * size / 1e6 / seconds
+
+    return run
+
+
+def main() -> None:
+    """Run the benchmark."""
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--seconds", type=int, default=10, help="of the backlog at 2 MB/s a shard")
+    told = arguments.parse_args()
+    bench = Benchmark("kinesis_slots")
+    bench.settings(shards=SHARDS, slots=SLOTS, backlog=f"{told.seconds} s of 2 MB/s in each shard")
+    spawning = multiprocessing.get_context("spawn")
+    with start_server_process(call_limit=100_000) as server, ProcessPoolExecutor(SLOTS, spawning) as pool:
+        for size in SIZES:
+            if told.cases and str(size) not in told.cases:
+                continue
+            stream, records = f"slots-{size}", int(told.seconds * SHARD_RATE * 1e6 * SHARDS / size)
+            server.create_stream(stream, SHARDS)
+            fill(server, stream, records, size)
+            made = OPTIONS | {"streamName": stream, "endpointUrl": server.url}
+            sides = {
+                "default options": made,
+                "a task for each shard": made | {"minPartitions": str(SHARDS)},
+                "without limits and pace": made | UNPACED,
+            }
+            calls = {name: Calls() for name in sides}
+            runs = {name: side(server, pool, each, (records, size), calls[name]) for name, each in sides.items()}
+            runs["without limits and pace"]()  # the slots import what they need
+            calls["without limits and pace"] = Calls()
+            default, each, free = interleaved(runs, told.rounds)
+            service = Side("the service's limit", [SHARDS * SHARD_RATE])
+            bench.compare(f"limit-{size}", default, min(service, free, key=lambda one: one.median), "MB/s")
+            bench.compare(f"tasks-{size}", default, each, "MB/s")
+            bench.show(f"free-{size}", free, "MB/s")
+            for name, counted in calls.items():
+                bench.row(
+                    f"A shard's GetRecords, {size} B",
+                    {
+                        "side": name,
+                        "calls a second": statistics.median(counted.a_second),
+                        "most in a second": statistics.median(counted.most),
+                        "MB a second": statistics.median(counted.megabytes),
+                        "refused in all rounds": counted.refused,
+                    },
+                )
+            server.delete_stream(stream)
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()
