@@ -362,10 +362,12 @@ def test_a_task_of_several_shards_that_ends_early_does_not_wait_for_their_turns(
     some = KinesisRig(server, tmp_path, shards=3)
     for shard in server.shards(some.stream):
         some.put_to(shard, 4)
-    source = KinesisDataSource(some.options(maxPartitions="1", maxRecordsPerFetch="2", minFetchPeriod="1d"))
-    reader = source.reader(source.schema())
-    (part,) = reader.partitions()
-    rows = reader.read(part)
+    planned, slow = (
+        KinesisDataSource(some.options(maxPartitions="1", maxRecordsPerFetch="2", minFetchPeriod=period))
+        for period in ("1ms", "1d")
+    )
+    (part,) = planned.reader(planned.schema()).partitions()
+    rows = slow.reader(slow.schema()).read(part)
     assert next(rows).num_rows == 2
     rows.close()
 
