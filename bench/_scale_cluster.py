@@ -18,15 +18,18 @@ from connectors.testing.spark_protocol.driver import descendants
 
 FETCHERS = 2
 MASTER = "local-cluster[2,2,1024]"
-"""Two executors with a slot for a fetcher and one for the batches each."""
+"""Two executors with a core for a fetcher and one for the batches each."""
 START_SECONDS = 120
 _MILLION = 1e6
 
 
 def fetchers() -> list[int]:
     """The pids of the fetchers on the executors."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())}
-    return [pid for pid, command in commands.items() if b"connectors.spool.fetching.process" in command]
+    jvms = {str(pid).encode() for pid in descendants(os.getpid())}
+    commands = {int(path.parent.name): path.read_bytes().split(b"\0") for path in Path("/proc").glob("[0-9]*/cmdline")}
+    detached = b"connectors.spool.fetching.detached"
+    beside = [pid for pid, words in commands.items() if detached in words and not jvms.isdisjoint(words)]
+    return [pid for each in beside for pid in descendants(each)]
 
 
 def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, float]) -> None:

@@ -6,44 +6,74 @@
     query = spark.readStream.format("pubsub").options(**options).load().writeStream...start()
     fetching = fetch_on_executors(spark, "pubsub", options, fetchers=8, query=query)
 
-A job of Spark with one task for each fetcher, which lasts as long as the query. It runs the fetchers that the reader
-would run on the driver; the reader only admits what they publish. See ``docs/how-to/fetch-on-executors.md``.
+Each fetcher is a process beside an executor, which a short task starts and which holds no slot. It ends with the
+executor, and another task starts it elsewhere. The reader only admits what the fetchers publish. See
+``docs/how-to/fetch-on-executors.md``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
 from connectors.core.extras import extra_imports
 from connectors.core.formats import spool_connector
 from connectors.core.options.kinds import option_texts
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff, RetryPolicy, WaitLog
 from connectors.observe.supervise import judge
 
 with extra_imports("spool", "a spool"):
-    from connectors.spool.fetching.external import fetch_in_task
+    from connectors.spool.fetching.detached import DECLINED, FAILED, STARTED, start_in_task
     from connectors.spool.fetching.messages import FetchPlan, encode
+    from connectors.spool.fetching.placement import Place, Placement, beat_seconds
     from connectors.spool.source.connector import SpoolConnector
     from connectors.spool.source.start import external_plans
+    from connectors.spool.store import open_store
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ExecutorFetching", "fetch_on_executors"]
+__all__ = ["ExecutorFetching", "FetcherPlace", "fetch_on_executors"]
 
 _log = logging.getLogger(__name__)
 
 _RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_seconds=None)
 _HEALTHY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
+_END_SECONDS: Final = 15.0
+"""A fetcher has ended 10 s after it was not wanted any more, which it sees some seconds later."""
 _TAG_BYTES: Final = 8
+_MOST: Final = 1 << 30
 _ALLOCATION: Final = "spark.dynamicAllocation"
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherPlace:
+    """Where one of the fetchers runs.
+
+    Attributes:
+        number: of the fetcher, from 0.
+        host: the name of the machine.
+        executor: the id that Spark gives the executor; ``driver`` in local mode; empty if it is not known.
+        pid: of the process there.
+        starts: how often the fetcher was started.
+        healthy: all its streams are open, and nothing is wrong.
+    """
+
+    number: int
+    host: str
+    executor: str
+    pid: int
+    starts: int
+    healthy: bool
 
 
 def fetch_on_executors(
@@ -56,8 +86,8 @@ def fetch_on_executors(
 ) -> ExecutorFetching:
     """Fetch on the executors what a query with ``fetch=external`` reads; returns at once.
 
-    Each fetcher takes a task slot for as long as it runs. A task or an executor that is lost is replaced, by Spark or
-    by another job; what its fetcher held is redelivered, and dedup drops the duplicates.
+    A fetcher is a process beside an executor. A short task starts it, so it holds no slot, and it ends with its
+    executor. One that is lost is started again elsewhere; what it held is redelivered, and dedup drops the duplicates.
 
     Args:
         spark: the session, of Spark Classic or Connect.
@@ -75,7 +105,7 @@ def fetch_on_executors(
 
 
 class ExecutorFetching:
-    """A job of fetchers, as `fetch_on_executors` starts it; a context manager that stops it."""
+    """The fetchers of a stream, as `fetch_on_executors` starts them; a context manager that stops them."""
 
     def __init__(
         self,
@@ -85,16 +115,14 @@ class ExecutorFetching:
         fetchers: int | None,
         query: StreamingQuery | None,
     ) -> None:
-        self._spark = spark
-        self._is_classic = hasattr(spark, "_jsparkSession")
+        self._jobs_of_spark = _Jobs(spark)
         self._connector = connector
         self._options = option_texts(options)
         self._fetchers = fetchers
         self._query = query
-        self._tag = f"connectors-fetch-{secrets.token_hex(_TAG_BYTES)}"
         self._stopping = threading.Event()
         self._error: ConnectorError | None = None
-        self._jobs = 0
+        self._places: tuple[FetcherPlace, ...] = ()
         self._thread = threading.Thread(target=self._run, name="fetch-on-executors", daemon=True)
         self._thread.start()
         threading.Thread(target=self._end_with_query, name="fetch-until-end", daemon=True).start()
@@ -117,15 +145,19 @@ class ExecutorFetching:
 
     @property
     def jobs(self) -> int:
-        """How many Spark jobs were started: more than one when Spark gave one up."""
-        return self._jobs
+        """How many short Spark jobs were run to start fetchers."""
+        return self._jobs_of_spark.count
+
+    def status(self) -> tuple[FetcherPlace, ...]:
+        """Return where the fetchers run, those that live; from memory, some seconds old."""
+        return self._places
 
     def stop(self) -> None:
         """End it: what the fetchers hold is published or handed back."""
         self._stopping.set()
         while self._thread.is_alive():
             # Repeated, because Spark does not know a job yet that is just being started.
-            self._interrupt()
+            self._jobs_of_spark.interrupt()
             self._thread.join(_POLL_SECONDS)
 
     def await_end(self, timeout: float | None = None) -> bool:
@@ -144,7 +176,119 @@ class ExecutorFetching:
             if self._query is not None and not _is_active(self._query):
                 self.stop()
 
-    def _interrupt(self) -> None:
+    def _run(self) -> None:
+        try:
+            plans = external_plans(self._connector, self._options, self._fetchers)
+            self._jobs_of_spark.mark()
+            self._keep_running(plans)
+        except ConnectorError as error:
+            _log.error("fetching on executors ends: %s", error)
+            self._error = error
+
+    def _keep_running(self, plans: Sequence[FetchPlan]) -> None:
+        count = plans[0].share_of // len(plans)
+        if wanted := executors_wanted(self._jobs_of_spark.setting, count):
+            _log.warning(
+                "[FETCH_FEW_EXECUTORS] Dynamic allocation releases executors that run no task, with the fetchers on "
+                "them. Set spark.dynamicAllocation.minExecutors to %d for %d fetchers, or at least to 1.",
+                wanted,
+                count,
+            )
+        placement = Placement(open_store(plans[0].root, "", plans[0].store_access), count)
+        ended = threading.Event()
+        beat = threading.Thread(target=_announce, args=(placement, ended), name="fetch-beat", daemon=True)
+        beat.start()
+        try:
+            _tried(placement.announce)
+            _tried(placement.forget_others)
+            self._keep_placed(placement, [encode(plan) for plan in plans], count)
+        finally:
+            ended.set()
+            beat.join()
+            self._places = ()
+            _tried(lambda: placement.end(_END_SECONDS))
+
+    def _keep_placed(self, placement: Placement, plans: Sequence[bytes], count: int) -> None:
+        """Look which fetchers live, and start those that do not, until it is time to end."""
+        backoff, spread = Backoff(_RESTARTS), FetcherSpread(count)
+        quiet_since = time.monotonic()
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            pause = beat_seconds(placement.store)
+            try:
+                places = placement.look()
+                missing = placement.missing(places)
+            except (OSError, ServiceUnavailableError) as error:
+                _log.warning("the spool cannot be read now: %s", error)
+                continue
+            gone = {number for number, _ in missing}
+            self._places = tuple(_public(place) for place in places if place.number not in gone)
+            if self._is_over(places):
+                return
+            if not missing:
+                if time.monotonic() - quiet_since > _HEALTHY_SECONDS:
+                    backoff.reset()
+                continue
+            quiet_since = time.monotonic()
+            if not _tried(placement.announce):
+                continue
+            failed = self._start(placement, spread, missing, plans)
+            if failed is None:
+                return
+            pause = backoff.next_delay_seconds() if failed or any(place.ended for place in places) else _POLL_SECONDS
+
+    def _is_over(self, places: Sequence[Place]) -> bool:
+        """Return whether there is nothing to fetch for any more; raise what no other start can fix."""
+        for place in places:
+            if place.error is not None:
+                _judge(place.error)
+        if any(place.readerless for place in places):
+            if self._query is None:
+                _log.warning("no query has written to the ledger for maxReaderAge: fetching on executors ends")
+                return True
+            # Its reader has written nothing for long. Whether the query has ended is seen to elsewhere.
+            _log.warning("the fetchers saw no sign of the query's reader; they are started again")
+        return False
+
+    def _start(
+        self, placement: Placement, spread: FetcherSpread, missing: Sequence[tuple[int, int]], plans: Sequence[bytes]
+    ) -> bool | None:
+        """Run a job that starts what is missing; return whether something failed, None if it is time to end."""
+        limits = spread.limits(*self._jobs_of_spark.executors())
+        orders = [{"job": placement.job, "number": number, "round": round_, **limits} for number, round_ in missing]
+        try:
+            answers = self._jobs_of_spark.run(orders, plans)
+        except Exception as error:  # noqa: BLE001 - PySpark's and py4j's errors; it is judged by its text
+            if self._stopping.is_set() or self._jobs_of_spark.session_is_stopped():
+                return None
+            _judge(error)
+            return True
+        spread.see([answer["outcome"] for answer in answers])
+        errors = [error_from_json(answer["error"]) for answer in answers if answer["outcome"] == FAILED]
+        for failure in errors:
+            _judge(failure)
+        return bool(errors)
+
+
+class _Jobs:
+    """The short jobs that start fetchers, in a session of Spark Classic or Connect."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._is_classic = hasattr(spark, "_jsparkSession")
+        self._tag = f"connectors-fetch-{secrets.token_hex(_TAG_BYTES)}"
+        self.count = 0
+
+    def mark(self) -> None:
+        """Let `interrupt` find the jobs of this thread."""
+        if self._is_classic:
+            # Not by a tag: in Spark Classic it means another one in each thread.
+            self._spark.sparkContext.setJobGroup(self._tag, "start fetchers of a stream")
+        else:
+            self._spark.addTag(self._tag)
+
+    def interrupt(self) -> None:
+        """End the job that runs now."""
         try:
             if self._is_classic:
                 self._spark.sparkContext.cancelJobGroup(self._tag)
@@ -153,86 +297,136 @@ class ExecutorFetching:
         except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
             _log.info("the job of fetchers cannot be interrupted: %s", error)
 
-    def _run(self) -> None:
-        try:
-            plans = external_plans(self._connector, self._options, self._fetchers)
-            if self._is_classic:
-                # Not by a tag: in Spark Classic it means another one in each thread.
-                self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")
-            else:
-                self._spark.addTag(self._tag)
-            self._run_jobs(plans)
-        except ConnectorError as error:
-            _log.error("fetching on executors ends: %s", error)
-            self._error = error
+    def run(self, orders: Sequence[Mapping[str, Any]], plans: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Run a task for each order; return their answers. Raises what Spark raises.
 
-    def _run_jobs(self, plans: list[FetchPlan]) -> None:
-        """Run a job, and another one when Spark gives it up or its fetchers saw no reader while the query runs."""
-        tasks = plans[0].share_of // len(plans)
-        if wanted := executors_wanted(self._spark.conf.get, tasks):
-            _log.warning(
-                "[FETCH_FEW_SLOTS] %d fetchers hold as many slots as dynamic allocation may leave, so batches may wait "
-                "for an executor to start. Set spark.dynamicAllocation.minExecutors to %d or more, and one more if "
-                "they are not to wait when an executor is lost.",
-                tasks,
-                wanted,
-            )
-        job = self._job(tasks, [encode(plan) for plan in plans])
-        backoff = Backoff(_RESTARTS)
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            self._jobs += 1
-            try:
-                job.collect()
-            except Exception as error:  # noqa: BLE001 - PySpark's and py4j's errors; it is judged by its text
-                if self._stopping.is_set() or _is_stopped(self._spark):
-                    return
-                self._judge(error)
-                if time.monotonic() - began > _HEALTHY_SECONDS:
-                    backoff.reset()
-            else:
-                if self._query is None:
-                    _log.warning("no query has written to the ledger for maxReaderAge: fetching on executors ends")
-                    return
-                # Its reader has written nothing for long. Whether the query has ended is seen to elsewhere.
-                _log.warning("the fetchers saw no sign of the query's reader; they are started again")
-            self._stopping.wait(backoff.next_delay_seconds())
-
-    def _job(self, tasks: int, plans: list[bytes]) -> DataFrame:
-        """Return a job with so many tasks, as a function on rows: that needs neither pandas nor an RDD."""
+        As a function on rows: that needs neither pandas nor an RDD.
+        """
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 
-        def fetch(number: int) -> int:
-            return fetch_in_task(number, plans)
+        def start(number: int) -> str:
+            return start_in_task(orders[number], plans)
 
-        work = udf(fetch, "long", useArrow=False).asNondeterministic()
-        rows = self._spark.range(0, tasks, 1, tasks)
-        return rows.select(work("id").alias("done"))
+        self.count += 1
+        work = udf(start, "string", useArrow=False).asNondeterministic()
+        rows = self._spark.range(0, len(orders), 1, len(orders))
+        ended = threading.Event()
+        threading.Thread(target=_log_wait, args=(len(orders), ended), name="fetch-wait", daemon=True).start()
+        try:
+            return [json.loads(row["answer"]) for row in rows.select(work("id").alias("answer")).collect()]
+        finally:
+            ended.set()
 
-    def _judge(self, error: Exception) -> None:
-        """Log that another job is started; raise what no other job can fix."""
-        verdict = judge(str(error))
-        if not verdict.retryable:
-            raise ConnectorError(
-                verdict.code or "FETCH_JOB_FAILED",
-                verdict.why if verdict.code else f"The job of fetchers failed: {_first_line(error)}",
-                "fetch_on_executors",
-                "Fix it, and call fetch_on_executors again.",
-            ) from (None if verdict.code else error)
-        _log.warning("Spark gave up the job of fetchers, and another one is started: %s", verdict.why)
+    def setting(self, name: str, default: str) -> str | None:
+        """Return a setting of Spark."""
+        return self._spark.conf.get(name, default)
+
+    def executors(self) -> tuple[int, int]:
+        """Return how many executors there are, and on how many hosts; 0 where only Spark Connect could say it."""
+        if not self._is_classic:
+            return 0, 0
+        try:
+            tracker = self._spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark has no other way
+            hosts = [info.host() for info in tracker.getExecutorInfos()]
+            # The driver is among them; not by its block manager, of which py4j cannot see all classes.
+            driver = self.setting("spark.driver.host", "")
+            if len(hosts) > 1 and driver in hosts:
+                hosts.remove(driver)
+            return len(hosts), len(set(hosts))
+        except Exception as error:  # noqa: BLE001 - py4j's errors, of a session that is gone
+            _log.info("Spark cannot be asked for its executors: %s", error)
+            return 0, 0
+
+    def session_is_stopped(self) -> bool:
+        """Return whether the session has ended."""
+        try:
+            self._spark.range(1).schema  # noqa: B018 - asked of Spark
+        except Exception as error:  # noqa: BLE001 - PySpark's errors, and py4j's of a gateway that is gone
+            _log.info("the session has ended: %s", error)
+            return True
+        return False
+
+
+class FetcherSpread:
+    """How many fetchers may run in one place, so that they spread over hosts and executors.
+
+    Those that are left would be declined for ever where no other place has a slot; so a place may have one more after
+    each job that started none.
+    """
+
+    def __init__(self, fetchers: int) -> None:
+        self._fetchers = fetchers
+        self._more = 0
+
+    def limits(self, executors: int, hosts: int) -> dict[str, int]:
+        """Return the part of an order that says how many may be beside an executor, and on a machine.
+
+        There are so many executors on so many hosts; 0 if that is not known.
+        """
+        return {"at_executor": self._most(executors), "on_machine": self._most(hosts)}
+
+    def see(self, outcomes: Sequence[str]) -> None:
+        """Note what came of a job."""
+        if STARTED in outcomes:
+            self._more = 0
+        elif DECLINED in outcomes:
+            self._more += 1
+
+    def _most(self, places: int) -> int:
+        return -(-self._fetchers // places) + self._more if places else _MOST
+
+
+def _announce(placement: Placement, ended: threading.Event) -> None:
+    while not ended.wait(beat_seconds(placement.store)):
+        _tried(placement.announce)
+
+
+def _log_wait(tasks: int, ended: threading.Event) -> None:
+    """Say in the log when a job finds no slot for long."""
+    log = WaitLog(lambda: f"short tasks that start {tasks} fetchers; each needs a slot for some seconds")
+    while not ended.wait(_POLL_SECONDS):
+        log.tick()
+
+
+def _tried(call: Callable[[], None]) -> bool:
+    """Return whether a call to the spool was answered."""
+    try:
+        call()
+    except (OSError, ServiceUnavailableError) as error:
+        _log.warning("the spool does not answer now: %s", error)
+        return False
+    return True
+
+
+def _public(place: Place) -> FetcherPlace:
+    return FetcherPlace(
+        place.number, place.holder.host, place.executor, place.holder.pid, place.round + 1, place.healthy
+    )
+
+
+def _judge(error: Exception) -> None:
+    """Log that fetchers are started again; raise what no other start can fix."""
+    verdict = judge(str(error))
+    if isinstance(error, ConnectorError) and not error.transient:
+        raise error
+    if not verdict.retryable:
+        raise ConnectorError(
+            verdict.code or "FETCH_JOB_FAILED",
+            verdict.why if verdict.code else f"The job that starts fetchers failed: {_first_line(error)}",
+            "fetch_on_executors",
+            "Fix it, and call fetch_on_executors again.",
+        ) from (None if verdict.code else error)
+    _log.warning("fetchers have failed, and are started again: %s", verdict.why)
 
 
 def executors_wanted(setting: Callable[[str, str], str | None], fetchers: int) -> int:
-    """Return how many executors dynamic allocation should keep, if it may keep only such as fetchers fill; else 0.
+    """Return how many executors dynamic allocation should keep for fetchers, if it may release all; else 0.
 
-    Fetchers hold their slots, and executors that only short batches use are released: each batch would wait for a JVM.
+    A fetcher is no task: an executor with fetchers and without tasks is idle.
     """
-    cores = setting("spark.executor.cores", "")
-    if setting(f"{_ALLOCATION}.enabled", "false") != "true" or not cores:
+    if setting(f"{_ALLOCATION}.enabled", "false") != "true":
         return 0
-    slots = max(int(cores) // int(setting("spark.task.cpus", "1") or 1), 1)
-    least = int(setting(f"{_ALLOCATION}.minExecutors", "0") or 0)
-    return fetchers // slots + 1 if least * slots <= fetchers else 0
+    return fetchers if int(setting(f"{_ALLOCATION}.minExecutors", "0") or 0) == 0 else 0
 
 
 def _first_line(error: Exception) -> str:
@@ -245,12 +439,3 @@ def _is_active(query: StreamingQuery) -> bool:
     except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
         _log.info("the query cannot be asked any more: %s", error)
         return False
-
-
-def _is_stopped(spark: SparkSession) -> bool:
-    try:
-        spark.range(1).schema  # noqa: B018 - asked of Spark
-    except Exception as error:  # noqa: BLE001 - PySpark's errors, and py4j's of a gateway that is gone
-        _log.info("the session has ended: %s", error)
-        return True
-    return False

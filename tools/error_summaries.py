@@ -17,7 +17,7 @@ SUMMARIES: Final = {
     "CREDENTIALS_UNREADABLE": "The key of a service account cannot be read, from its file or from its options.",
     "DEMO_FOLDER": "The demo cannot use the folder that it was given.",
     "FAST_DECODER_NOT_USED": "Messages are decoded by protobuf, not by the fast decoder: slower, with the same result.",
-    "FETCH_JOB_FAILED": "The Spark job that runs the fetchers failed.",
+    "FETCH_JOB_FAILED": "The Spark job that starts the fetchers failed.",
     "FORMAT_UNKNOWN": "The command knows no format of this name.",
     "JAVA_MISSING": "There is no Java on the PATH or in JAVA_HOME.",
     "KAFKA_CERTIFICATE_UNREADABLE": "A certificate or key of the client cannot be read, or does not fit the other.",

@@ -48,6 +48,7 @@ _UNITS: Final = {
     "spool_delivered": "messages",
     "spool_duplicates": "messages",
     "spool_committed": "rows",
+    "spool_executor_fetchers": "fetchers",
 }
 _FILE: Final = """\
 ## In the file
@@ -111,6 +112,7 @@ _FIELDS: Final[dict[type, tuple[str, dict[str, str]]]] = {
             "admitted_per_second": "messages admitted per second",
             "kept_per_second": "of these, messages that were no duplicates",
             "committed_per_second": "rows committed per second",
+            "executor_fetchers": "where each fetcher of `fetch_on_executors` runs: number, host, executor, pid",
         },
     ),
 }

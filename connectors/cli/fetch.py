@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from connectors.cli.errors import log_to_stderr, named_errors, printable
 from connectors.cli.options import OPTIONS_FILE, read_options
 from connectors.core.formats import spool_connector
 from connectors.core.options.declaration import secret_options
+
+if TYPE_CHECKING:
+    from connectors.spool.fetching.child import FetcherStatus
 
 __all__ = ["fetch"]
 
@@ -51,8 +55,21 @@ def fetch(
             signal.signal(number, lambda *_: stopped.set())
         here = min(processes or count, count)
         _say(f"fetching into {plans[0].root} with {here} of {count} fetchers a subscription")
-        run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
+        run_fetchers(plans, here, stopped, report=_say_once())
     _say("ended")
+
+
+def _say_once() -> Callable[[Sequence[FetcherStatus]], None]:
+    """Return what says, once, that all fetchers are at work."""
+    said = False
+
+    def see(statuses: Sequence[FetcherStatus]) -> None:
+        nonlocal said
+        if not said and all(status.healthy for status in statuses):
+            said = True
+            _say("all fetchers are at work")
+
+    return see
 
 
 def _say(text: str) -> None:

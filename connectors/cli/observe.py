@@ -284,4 +284,5 @@ def _figures(source: SourceMeasurement) -> dict[str, str]:
         "unread bytes": f"{spool.bytes:,}" if spool else "",
         "oldest s": f"{spool.oldest_unread_ms / 1000:,.1f}" if spool else "",
         "duplicates": f"{spool.duplicates:,}" if spool else "",
+        "on executors": f"{len(spool.executor_fetchers)} fetchers" if spool and spool.executor_fetchers else "",
     }

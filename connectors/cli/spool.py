@@ -271,6 +271,7 @@ def _facts(spool: Inspection) -> list[tuple[str, str]]:
 def _counts(counts: SpoolStats) -> list[tuple[str, str]]:
     oldest = counts.oldest_unread
     return [
+        *((f"fetcher {where.partition(' ')[0]}", where.partition(" ")[2]) for where in counts.executor_fetchers),
         ("delivered", f"{counts.delivered:,}"),
         *((f"dropped: {reason}", f"{count:,}") for reason, count in counts.dropped.items()),
         ("oldest position", f"{counts.oldest:,}"),

@@ -41,6 +41,7 @@ class SpoolMeasurement:
     Attributes:
         bytes: bytes of rows that are not committed.
         oldest_unread_ms: age of the oldest publish time among segments with rows that are not committed; 0 if none.
+        executor_fetchers: where fetchers run that ``fetch_on_executors`` has started.
     """
 
     spool: str
@@ -55,6 +56,7 @@ class SpoolMeasurement:
     admitted_per_second: float | None = None
     kept_per_second: float | None = None
     committed_per_second: float | None = None
+    executor_fetchers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class Measurement:
                     f", spool {spool.bytes:,} bytes unread, oldest {spool.oldest_unread_ms:,} ms, "
                     f"{spool.duplicates:,} duplicates dropped"
                 )
+                if spool.executor_fetchers:
+                    text += f", fetchers on executors: {', '.join(spool.executor_fetchers)}"
             parts.append(text)
         return "; ".join(parts)
 

@@ -251,4 +251,10 @@ _OF_SPOOLS: Final[Sequence[_Row[SpoolMeasurement]]] = (
     ),
     ("spool_duplicates", _COUNTER, "Duplicates dropped, since the spool was created.", lambda spool: spool.duplicates),
     ("spool_committed", _COUNTER, "Rows that Spark has committed.", lambda spool: spool.committed),
+    (
+        "spool_executor_fetchers",
+        _GAUGE,
+        "Fetchers that run beside executors; 0 where the driver or a program fetches.",
+        lambda spool: len(spool.executor_fetchers),
+    ),
 )

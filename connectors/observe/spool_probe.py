@@ -129,6 +129,7 @@ class SpoolWatch:
             seen.committed,
             seen.bytes,
             _age_ms(seen.oldest_unread),
+            executor_fetchers=seen.executor_fetchers,
         )
         before, self._before = self._before, seen
         if before is None or before.spool != seen.spool or seen.taken <= before.taken:

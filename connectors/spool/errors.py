@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,6 +24,8 @@ __all__ = [
     "RESTORE",
     "disk_errors",
     "fenced_error",
+    "fetcher_ended",
+    "fetcher_failed",
     "foreign_file",
     "full_disk_error",
     "in_use_error",
@@ -144,4 +147,24 @@ def in_use_error(holder: object, where: str, *, can_take_over: bool) -> SpoolInU
         f"Stop that query, or give this one a subscription and a spoolLocation of its own. {more} "
         "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, "
         "or use two subscriptions with a spool each.",
+    )
+
+
+def fetcher_ended(code: int, pid: int) -> ServiceUnavailableError:
+    """Return the error of a fetcher process that has ended and did not say why."""
+    return ServiceUnavailableError(
+        "FETCHER_ENDED",
+        f"A fetcher process ended with code {code}",
+        f"pid {pid}",
+        "It is restarted; the log of the driver, or of the executor where it ran, has what it wrote.",
+    )
+
+
+def fetcher_failed(error: BaseException) -> ServiceUnavailableError:
+    """Return the error of this process, a fetcher that fails with an error that is none of this pack."""
+    return ServiceUnavailableError(
+        "FETCHER_FAILED",
+        f"A fetcher failed: {type(error).__name__}",
+        f"pid {os.getpid()}",
+        "It is restarted; the log of the driver, or of the executor where it ran, has the stack.",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CLUSTER = Path(__file__).parent.parent / "executors_job.py"
+CLUSTER = Path(__file__).parents[1] / "support" / "executors_job.py"
 
 
 def run(tmp_path: Path, case: str) -> str:
@@ -18,7 +18,7 @@ def run(tmp_path: Path, case: str) -> str:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
@@ -32,6 +32,18 @@ def test_executors_fetch_and_one_that_is_killed_loses_and_doubles_nothing(tmp_pa
     assert "killed an executor" in said
     assert "each once" in said
     assert "ended with the query" in said
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("case", ["few", pytest.param("fair", marks=pytest.mark.long)])
+def test_as_many_fetchers_as_slots_leave_batches_theirs_also_after_an_executor_is_lost(
+    tmp_path: Path, case: str
+) -> None:
+    said = run(tmp_path, case)
+    assert "read the first" in said
+    assert "one beside each executor" in said
+    assert "each once" in said
+    assert "nothing left" in said
 
 
 @pytest.mark.long

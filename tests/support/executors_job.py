@@ -27,7 +27,7 @@ TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscription
 MESSAGES = 2000
 
 
-def session(cores: int) -> SparkSession:
+def session(cores: int, **settings: str) -> SparkSession:
     root = str(Path(__file__).parents[2])
     spark = (
         SparkSession.builder.master(f"local-cluster[2,{cores},1024]")
@@ -36,6 +36,7 @@ def session(cores: int) -> SparkSession:
         .config("spark.executorEnv.PYTHONPATH", root)
         .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
         .config("spark.log.level", "ERROR")
+        .config(map=settings)
         .getOrCreate()
     )
     register(spark)
@@ -59,6 +60,12 @@ def executors() -> list[int]:
     """The JVMs of the executors: children of the driver's JVM, as a standalone worker starts them."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())}
     return [pid for pid, command in commands.items() if b"CoarseGrainedExecutorBackend" in command]
+
+
+def fetchers() -> list[int]:
+    """All processes that fetch, and those that started them, wherever on this machine they run."""
+    commands = {path.parent: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()}
+    return [int(folder.name) for folder, command in commands.items() if b"connectors.spool.fetching." in command]
 
 
 class Job:
@@ -85,7 +92,7 @@ class Job:
 
 
 def kill(folder: Path, server: Any) -> None:
-    """Two tasks fetch, two slots are left for the batches; the executor of a fetcher is killed in the middle."""
+    """Two fetchers, four slots; the executor of a fetcher is killed in the middle."""
     spark = session(2)
     job = Job(spark, server.endpoint, str(folder / "spool"), folder)
     published = server.publish(TOPIC, [b"first"] * MESSAGES)
@@ -107,6 +114,46 @@ def kill(folder: Path, server: Any) -> None:
         say("ended with the query")
     wait_for(lambda: not server.streams(SUBSCRIPTION), "the end of the streams")
     spark.stop()
+
+
+def few(folder: Path, server: Any, mode: str = "FIFO") -> None:
+    """As many fetchers as slots: batches are read all the same, also after the loss of an executor."""
+    spark = session(1, **{"spark.scheduler.mode": mode})
+    job = Job(spark, server.endpoint, str(folder / "spool"), folder)
+    before = set(fetchers())
+    published = server.publish(TOPIC, [b"first"] * MESSAGES)
+    query = job.start()
+    with fetch_on_executors(spark, "pubsub", job.options, fetchers=2, query=query) as fetching:
+        wait_for(lambda: len(set(job.found)) >= MESSAGES, "the first messages", 120)
+        say("read the first")
+        wait_for(lambda: len(places := fetching.status()) == 2 and all(one.healthy for one in places), "both fetchers")
+        first = {one.number: one for one in fetching.status()}
+        assert len({one.executor for one in first.values()}) == 2, first
+        assert len({one.pid for one in first.values()} & set(fetchers())) == 2, first
+        say("one beside each executor")
+        os.kill(executors()[0], signal.SIGKILL)
+        server.jump(15)
+        wait_for(lambda: sum(one.starts == 2 for one in fetching.status()) == 1, "another fetcher")
+        server.jump(15)
+        published += server.publish(TOPIC, [b"second"] * MESSAGES)
+        wait_for(
+            lambda: len(set(job.found)) >= len(published), f"all messages: {len(job.found)} of {len(published)}", 120
+        )
+        time.sleep(1)  # no event shows that no row comes twice
+        assert sorted(job.found) == sorted(published), "doubled"
+        say("each once")
+        query.stop()
+        assert fetching.await_end(60)
+        assert fetching.status() == ()
+    wait_for(lambda: not set(fetchers()) - before, "the end of the fetchers")
+    assert list((folder / "spool/fetchers").iterdir()) == []
+    say("nothing left")
+    spark.stop()
+
+
+def fair(folder: Path, server: Any) -> None:
+    """The same with the other scheduler."""
+    few(folder, server, "FAIR")
 
 
 def unseen(folder: Path, server: Any) -> None:
@@ -131,8 +178,8 @@ def unseen(folder: Path, server: Any) -> None:
 
 def main() -> None:
     # Where it hangs, if it does: the test that started it shows that.
-    faulthandler.dump_traceback_later(90, exit=True)
-    case, folder = {"kill": kill, "unseen": unseen}[sys.argv[1]], Path(sys.argv[2])
+    faulthandler.dump_traceback_later(240, exit=True)
+    case, folder = {"kill": kill, "unseen": unseen, "few": few, "fair": fair}[sys.argv[1]], Path(sys.argv[2])
     with start_server_process() as server:
         server.create_subscription(SUBSCRIPTION, TOPIC)
         case(folder, server)

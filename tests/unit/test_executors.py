@@ -1,37 +1,41 @@
-"""When fetchers on executors leave no slot for batches."""
+"""Fetchers on executors: which settings let Spark release them, and how they spread."""
 
 from __future__ import annotations
 
 import pytest
 
-from connectors.executors import executors_wanted
+from connectors.executors import FetcherSpread, executors_wanted
 
-ALLOCATION = {"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "2"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "fetchers", "wanted"),
-    [
-        (ALLOCATION, 1, 1),
-        (ALLOCATION, 2, 2),
-        (ALLOCATION | {"spark.dynamicAllocation.minExecutors": "1"}, 2, 2),
-        (ALLOCATION | {"spark.dynamicAllocation.minExecutors": "2"}, 4, 3),
-        (ALLOCATION | {"spark.dynamicAllocation.minExecutors": "2", "spark.task.cpus": "2"}, 2, 3),
-    ],
-)
-def test_executors_that_fetchers_fill_are_warned_of(settings: dict[str, str], fetchers: int, wanted: int) -> None:
-    assert executors_wanted(settings.get, fetchers) == wanted
+ALLOCATION = {"spark.dynamicAllocation.enabled": "true"}
+LEAST = "spark.dynamicAllocation.minExecutors"
 
 
 @pytest.mark.parametrize(
-    ("settings", "fetchers"),
-    [
-        ({}, 2),
-        ({"spark.executor.cores": "2"}, 2),
-        ({"spark.dynamicAllocation.enabled": "true"}, 2),  # as many cores as a machine has, which nobody knows here
-        (ALLOCATION | {"spark.dynamicAllocation.minExecutors": "1"}, 1),
-        (ALLOCATION | {"spark.dynamicAllocation.minExecutors": "2"}, 3),
-    ],
+    ("settings", "wanted"),
+    [(ALLOCATION, 3), (ALLOCATION | {LEAST: "0"}, 3), (ALLOCATION | {LEAST: "1"}, 0), ({}, 0), ({LEAST: "0"}, 0)],
 )
-def test_a_slot_that_is_left_is_no_reason_to_warn(settings: dict[str, str], fetchers: int) -> None:
-    assert executors_wanted(settings.get, fetchers) == 0
+def test_executors_that_may_all_be_released_are_warned_of(settings: dict[str, str], wanted: int) -> None:
+    assert executors_wanted(settings.get, 3) == wanted
+
+
+@pytest.mark.parametrize(
+    ("executors", "hosts", "limits"),
+    [(2, 1, (3, 5)), (4, 2, (2, 3)), (5, 5, (1, 1)), (9, 9, (1, 1))],
+)
+def test_fetchers_spread_evenly_over_hosts_and_executors(executors: int, hosts: int, limits: tuple[int, int]) -> None:
+    spread = FetcherSpread(5)
+    assert spread.limits(executors, hosts) == dict(zip(("at_executor", "on_machine"), limits, strict=True))
+
+
+def test_a_place_takes_more_when_no_other_one_takes_any() -> None:
+    spread = FetcherSpread(2)
+    spread.see(["started", "declined"])
+    assert spread.limits(2, 2)["at_executor"] == 1
+    spread.see(["declined"])
+    assert spread.limits(2, 2)["at_executor"] == 2
+    spread.see(["started"])
+    assert spread.limits(2, 2)["at_executor"] == 1
+
+
+def test_where_the_number_of_executors_is_not_known_any_place_will_do() -> None:
+    assert min(FetcherSpread(2).limits(0, 0).values()) > 1000

@@ -16,6 +16,7 @@ from pathlib import Path
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.admin.survey import is_known, is_there, require_identity
+from connectors.spool.fetching.placement import PLACEMENT_FOLDER
 from connectors.spool.ledger.data_loss import (
     can_be_quarantined,
     damaged_segments,
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
-_FOLDERS = ("epochs", "ledger", "inbox", "ids", MANIFEST_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER)
+_FOLDERS = ("epochs", "ledger", "inbox", PLACEMENT_FOLDER, "ids", MANIFEST_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
 
 

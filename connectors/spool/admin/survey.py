@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
+from connectors.spool.fetching.placement import PLACEMENT_NAMES, places_now
 from connectors.spool.ledger.data_loss import read_notes, segment_numbers
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
@@ -44,7 +45,7 @@ NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
 _LOST: Final = ("segment", "first", "end", "rows", "error")
 _KNOWN = re.compile(
-    r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|manifests/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
+    rf"{PLACEMENT_NAMES}|spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|manifests/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
 )
 
 
@@ -71,6 +72,8 @@ class SpoolStats:
         waiting_segments: segments that are durable and not admitted yet.
         waiting_rows: messages in them, with duplicates; `waiting_bytes` are their bytes.
         ids: ids in the durable runs.
+        executor_fetchers: where the fetchers of `connectors.executors.fetch_on_executors` run, each as a text with
+            number, host, executor and pid.
         counters: all running counters, by name.
         taken: when the counts were taken, in seconds of the monotonic clock; see `SpoolRates`.
     """
@@ -93,6 +96,7 @@ class SpoolStats:
     waiting_rows: int
     waiting_bytes: int
     ids: int
+    executor_fetchers: tuple[str, ...]
     counters: dict[str, int]
     taken: float
 
@@ -244,12 +248,19 @@ def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> 
             else:
                 if not freed or not left:
                     break
+        places = tuple(map(str, places_now(store)))
     waiting = [info for info in infos.values() if info is not None]
-    return _Survey(store, identity, state, inbox, _stats(identity, state, waiting, ready_bytes, taken))
+    counts = _stats(identity, state, waiting, ready_bytes, taken, places)
+    return _Survey(store, identity, state, inbox, counts)
 
 
 def _stats(
-    identity: SpoolIdentity, state: LedgerState, waiting: Sequence[SegmentInfo], ready_bytes: int, taken: float
+    identity: SpoolIdentity,
+    state: LedgerState,
+    waiting: Sequence[SegmentInfo],
+    ready_bytes: int,
+    taken: float,
+    places: tuple[str, ...],
 ) -> SpoolStats:
     unread = _unread_segments(state)
     published = [entry.published for entry in unread if entry.admitted_rows] + [info.published for info in waiting]
@@ -277,6 +288,7 @@ def _stats(
         waiting_rows=sum(info.rows for info in waiting),
         waiting_bytes=sum(info.bytes for info in waiting),
         ids=sum(run.ids for run in state.runs),
+        executor_fetchers=places,
         counters=dict(state.counters),
         taken=taken,
     )

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import ROLE_VARIABLE
 from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
 from connectors.core.retry import Backoff, RetryPolicy
+from connectors.spool.errors import fetcher_ended
 from connectors.spool.fetching.messages import (
     MAX_REPORT_BYTES,
     REPORTS,
@@ -236,12 +237,7 @@ class FetcherChild:
             self._backoff.reset()
         self.start_at = time.monotonic() + self._backoff.next_delay_seconds()
         self.process, self.fetcher, self._health = None, None, Health()
-        self.error = self.error or ServiceUnavailableError(
-            "FETCHER_ENDED",
-            f"A fetcher process ended with code {code}",
-            f"pid {process.pid}",
-            "It is restarted; the driver's log has what it wrote.",
-        )
+        self.error = self.error or fetcher_ended(code, process.pid)
         return code, self.error
 
     def status(self) -> FetcherStatus:

@@ -1,4 +1,4 @@
-"""Fetchers outside of the source process (``fetch=external``): in a task of Spark, or in a program of its own.
+"""Fetchers outside of the source process (``fetch=external``): beside executors, or in a program of its own.
 
 They are the same processes that a source process starts, with the same plans. What it would send them by their pipes
 they find in the spool: see `connectors.spool.fetching.room`. They pause when they have used up their share of the room,
@@ -18,7 +18,7 @@ from connectors.core.errors import ConnectorError, SpoolError
 from connectors.core.retry import WaitLog
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.messages import PLANS, FetchPlan, decode
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.process import NO_READER
 from connectors.spool.fetching.room import MAX_RECORDS_BETWEEN, Room, heartbeat_seconds
 from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
@@ -28,7 +28,7 @@ from connectors.spool.segments.segment import segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = ["ExternalFetching", "fetch_in_task", "run_fetchers", "wait_for_spool"]
+__all__ = ["ExternalFetching", "run_fetchers", "wait_for_spool"]
 
 _log = logging.getLogger(__name__)
 
@@ -131,13 +131,13 @@ def run_fetchers(
     processes: int,
     stopped: threading.Event,
     *,
-    healthy: Callable[[], None] = lambda: None,
+    report: Callable[[Sequence[FetcherStatus]], None] = lambda _statuses: None,
     outlive_reader: bool = True,
 ) -> None:
     """Run fetchers until `stopped` is set; those that die are replaced. What they hold is published or handed back.
 
-    There is one plan for each source of the spool, and so many processes for each. `healthy` is called once, when all
-    of them are at work. Without `outlive_reader` they end when there is no reader any more, but not before
+    There is one plan for each source of the spool, and so many processes for each. `report` receives their states, some
+    times a second. Without `outlive_reader` they end when there is no reader any more, but not before
     ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
     Raises:
@@ -152,32 +152,19 @@ def run_fetchers(
         group.add(plan, processes)
     group.start()
     end_from = float("inf") if outlive_reader else time.monotonic() + plans[0].max_reader_age
-    reported = False
     try:
         while not stopped.wait(_POLL_SECONDS):
             error = group.terminal_error()
             if error is not None:
                 raise error
             statuses = group.status()
-            if not reported and all(status.healthy for status in statuses):
-                reported = True
-                healthy()
+            report(statuses)
             readerless = all(status.error is not None and status.error.code == NO_READER for status in statuses)
             if readerless and time.monotonic() > end_from:
                 _log.warning("the query is gone: these fetchers end")
                 return
     finally:
         group.stop()
-
-
-def fetch_in_task(number: int, plans: Sequence[bytes]) -> int:
-    """Run one fetcher of each source: a task of `connectors.executors.fetch_on_executors`. Returns its number.
-
-    The plans are lines of `connectors.spool.fetching.messages`, since executors may have another version of this pack.
-    Spark kills the worker that this runs in; the fetchers see their input end then, and hand back what they hold.
-    """
-    run_fetchers([decode(plan, PLANS) for plan in plans], 1, threading.Event(), outlive_reader=False)
-    return number
 
 
 def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import ParentWatch
-from connectors.spool.errors import missing_spool, write_error
+from connectors.spool.errors import fetcher_failed, missing_spool, write_error
 from connectors.spool.fetching.messages import (
     COMMANDS,
     Allow,
@@ -318,9 +318,7 @@ class FetchProcess:
             return 0
         if not isinstance(fault, ConnectorError):
             _log.error("this fetcher fails", exc_info=fault)
-            what, process = f"A fetcher failed: {type(fault).__name__}", f"pid {os.getpid()}"
-            action = "It is restarted; the driver's log has the stack."
-            fault = ServiceUnavailableError("FETCHER_FAILED", what, process, action)
+            fault = fetcher_failed(fault)
         self._reporter.send(Fault(terminal=not fault.transient, error=fault))
         return 0 if not fault.transient else 1
 

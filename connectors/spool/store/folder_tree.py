@@ -18,7 +18,7 @@ from connectors.spool.store.protection import check_protected
 
 __all__ = ["FOLDER_NAMES", "IDENTITY_NAME", "OPEN_ROOT", "TEMPORARY_FOLDER", "FolderTree", "file_identity"]
 
-FOLDER_NAMES: Final = ("epochs", "ids", "inbox", "ledger", "tmp")
+FOLDER_NAMES: Final = ("epochs", "fetchers", "ids", "inbox", "ledger", "tmp")
 IDENTITY_NAME: Final = "spool.json"
 TEMPORARY_FOLDER: Final = "tmp"
 _FOLDER_MODE: Final = 0o700

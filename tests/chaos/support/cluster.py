@@ -30,7 +30,7 @@ WORKERS = 2
 _CORES = 4
 _EXECUTOR_CORES = 2
 _LEAST_EXECUTORS, _MOST_EXECUTORS = 2, 4
-"""Two that fetch by one core each leave a core each for batches; others come for a while when a job needs them."""
+"""Two that fetch; others come for a while when a job needs them."""
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 3.0
 _DAEMON_OPTIONS = "-Dspark.decommission.enabled=true -Dspark.master.rest.enabled=false"
@@ -104,7 +104,11 @@ class StandaloneCluster:
 
     def processes(self) -> list[int]:
         """All that runs on the machines: executors, their Python workers, their fetchers."""
-        return [pid for machine in self.machines for pid in descendants(machine)]
+        return [pid for machine in self.machines for pid in self._on(machine)]
+
+    def _on(self, machine: int) -> list[int]:
+        below = list(descendants(machine))
+        return [*below, *(pid for each in below for pid in processes.beside(each))]
 
     def executors(self) -> list[int]:
         """The JVMs of the executors."""
@@ -146,7 +150,7 @@ class StandaloneCluster:
 
     def lose(self, machine: int) -> None:
         """Kill a worker with all that runs on its machine; another one joins."""
-        for pid in (machine, *descendants(machine)):
+        for pid in (machine, *self._on(machine)):
             processes.kill(pid)
         self._workers.pop(machine).wait()
         self.join()

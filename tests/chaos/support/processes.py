@@ -65,6 +65,13 @@ def find(driver: int, victim: str) -> list[int]:
     return [driver] if victim == "driver" else [pid for pid in descendants(driver) if VICTIMS[victim](pid)]
 
 
+def beside(executor: int) -> list[int]:
+    """The processes that fetch beside an executor, which are not below it."""
+    text = f"connectors.spool.fetching.detached {executor} "
+    found = [int(path.name) for path in Path("/proc").glob("[0-9]*") if text in command_line(int(path.name))]
+    return [pid for each in found for pid in (each, *descendants(each))]
+
+
 def kill(pid: int, *, group: bool = False) -> None:
     """SIGKILL a process, or its whole group, if it is there."""
     with contextlib.suppress(ProcessLookupError):

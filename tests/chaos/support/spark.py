@@ -95,8 +95,7 @@ class SparkJob:
         if victim == "allocation":
             return cluster.released()
         if victim == "fetching_executor":
-            fetching = processes.VICTIMS["fetcher"]
-            return [pid for pid in cluster.executors() if any(map(fetching, descendants(pid)))]
+            return [pid for pid in cluster.executors() if processes.beside(pid)]
         return [pid for pid in self.processes() if processes.VICTIMS[victim](pid)]
 
     def strike(self, victim: str, pid: int) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +22,20 @@ from pyspark.errors import PySparkRuntimeError
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.lag import source_lag
-from connectors.observe.lag import LagHistory, Measurement, PartitionLag, SpoolMeasurement, measure, spool_lag
+from connectors.observe.lag import (
+    LagHistory,
+    Measurement,
+    PartitionLag,
+    SourceMeasurement,
+    SpoolMeasurement,
+    measure,
+    spool_lag,
+)
 from connectors.observe.prometheus import Exporter
 from connectors.observe.spool_probe import SpoolWatch, SpoolWatches
 from connectors.observe.watch import Observer, watch
+from connectors.spool.fetching.placement import Claim, Place, Placement
+from connectors.spool.store.base import Holder
 from tests.support.spool_writing import SOURCES, HandSpool
 from tests.support.waiting import wait_for
 
@@ -213,6 +224,27 @@ def test_a_spool_is_looked_at_beside_its_query_with_rates(tmp_path: Path) -> Non
     assert second.admitted_per_second == pytest.approx(second.kept_per_second * 1.5)
     ledger.commit(2)
     assert watcher.look().oldest_unread_ms == 0
+
+
+def test_an_observer_shows_where_fetchers_on_executors_run(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    spool.open()
+    watcher = SpoolWatch(str(spool.root))
+    assert watcher.look().executor_fetchers == ()
+    placement = Placement(spool.store, 1)
+    placement.announce()
+    holder = replace(Holder.this_process(), host="worker-7", pid=42)
+    claim = Claim(spool.store, placement.job, Place(0, 0, holder, "3"))
+    assert claim.take()
+    seen = watcher.look()
+    assert seen.executor_fetchers == ("0 on worker-7 (executor 3, pid 42)",)
+    source = SourceMeasurement("spool", 1, 1, 1, {"": PartitionLag(1, 1)}, seen)
+    assert (
+        "fetchers on executors: 0 on worker-7 (executor 3, pid 42)"
+        in Measurement(1, "q", "r", "", 1, 1, 1, 1.0, (source,)).line()
+    )
+    claim.leave()
+    assert watcher.look().executor_fetchers == ()
 
 
 def heard(tmp_path: Path, act: Callable[[Observer], None], **arguments: Any) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.errors import SpoolDamagedError, SpoolVersionError
-from connectors.spool.fetching.external import ExternalFetching, fetch_in_task
-from connectors.spool.fetching.messages import FetchPlan, encode
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
@@ -271,10 +271,3 @@ def test_room_that_makes_no_sense_in_a_record_with_a_right_checksum_is_a_named_e
     ledger.append({"room": {"bytes": "much", "through": {}}})
     with pytest.raises(SpoolDamagedError, match=r"SPOOL_RECORD_DAMAGED.*room.bytes"):
         watch.check(published())
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_a_plan_of_a_driver_with_another_version_is_refused_on_an_executor(spool: HandSpool, version: int) -> None:
-    line = encode(plan_of(spool)).replace(b'"v": 1', f'"v": {version}'.encode())
-    with pytest.raises(SpoolVersionError, match="FETCHER_OTHER_VERSION"):
-        fetch_in_task(0, [line])
