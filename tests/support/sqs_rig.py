@@ -14,6 +14,8 @@ import boto3
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
 VISIBILITY_SECONDS = 3
+ACCOUNT = "123456789012"
+"""Of moto, for every key."""
 
 
 @contextmanager
@@ -29,10 +31,32 @@ def moto_server() -> Iterator[str]:
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
     serving = Thread(target=server.serve_forever)
     serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def _register_fifo_queue(name: str, attributes: Mapping[str, str]) -> None:
+    """Put a FIFO queue into moto that keeps the rule of SQS, which its own does not when the leases of several end.
+
+    A group gives nothing while any of its messages is in flight, and then the earliest first.
+    """
+    from moto.sqs.models import Message, Queue, sqs_backends  # noqa: PLC0415 - as above
+
+    class FifoQueue(Queue):
+        @property
+        def messages(self) -> list[Message]:
+            visible = super().messages
+            self.pending_messages.difference_update(visible)
+            leased = self.pending_message_groups
+            return [message for message in visible if message.group_id not in leased]
+
+    region = KEYS["AWS_DEFAULT_REGION"]
+    queue = FifoQueue(name, region=region, account_id=ACCOUNT, **attributes)
+    sqs_backends[ACCOUNT][region].queues[name] = queue
 
 
 class TestQueue:
@@ -45,6 +69,8 @@ class TestQueue:
         keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
         self._client: Any = boto3.Session().client("sqs", **place, **keys)
         attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if groups else {}
+        if groups:
+            _register_fifo_queue(name, attributes)
         self.url: str = self._client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         self._endpoint, self._groups = endpoint, groups
         self.ids: list[str] = []
@@ -73,6 +99,12 @@ class TestQueue:
 
     def _group(self, number: int) -> Mapping[str, str]:
         return {"MessageGroupId": f"group-{number % self._groups}"} if self._groups else {}
+
+    def receive(self, seconds: int) -> list[str]:
+        """Receive the bodies of at most ten messages, which are not visible for so many seconds."""
+        arguments = {"MaxNumberOfMessages": 10, "VisibilityTimeout": seconds, "WaitTimeSeconds": 0}
+        response = self._client.receive_message(QueueUrl=self.url, **arguments)
+        return [message["Body"] for message in response.get("Messages", [])]
 
     def left(self) -> int:
         """How many messages are not deleted."""
