@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import queue
 import signal
 import sys
@@ -92,9 +93,12 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
 
     With ``sink``, which has ``format``, ``options`` and may have ``columns``, rows go there; with ``way`` into a table.
     With ``trigger`` there is time between batches. With ``registry``, as from_protobuf takes it, values are decoded,
-    and the first field is a column of its own. Rows have the number of their task in ``task_column``.
+    and the first field is a column of its own. Rows have the number of their task in ``task_column``. With ``source``,
+    as ``MODULE:CLASS``, a data source of that format is registered first.
     """
     folder = Path(plan["folder"])
+    if "source" in plan:
+        spark.dataSource.register(pkgutil.resolve_name(plan["source"]))
     if "way" in plan:
         rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
         writer = into_table(rows.selectExpr(f"{plan['number']} AS number"), plan)
