@@ -34,7 +34,7 @@ class Admission:
 
     Attributes:
         complete: all that the source ever delivered is admitted: there is an error of the source, and nobody fetches.
-            Set under `Freshness.changed`, and then for good.
+            Set within `Freshness.changing`, and then for good.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Admission:
             self._ledger.admit()
             self._next_list = now + self._ledger.store.look_seconds
         now = time.monotonic()
-        with self._freshness.changed:
+        with self._freshness.changing():
             admitted = self._ledger.state.since(before)
             for entry in admitted:
                 self._freshness.admitted(now, entry.published, entry.admitted_rows)
@@ -117,10 +117,9 @@ class Admission:
         settled = 0.0
         if admitted_at is not None:
             settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
-        with self._freshness.changed:
+        with self._freshness.changing():
             self._freshness.round_ended(now, healthy=healthy, settled=settled)
             self.complete = self.complete or (ended and admitted_at is not None)
-            self._freshness.changed.notify_all()
 
     def _fetching_has_ended(self) -> bool:
         """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.

@@ -42,7 +42,7 @@ class Background:
         self._backlog = Backlog(ledger, settings.max_spool_bytes)
         self.losses = Losses(ledger, fail=settings.fail_on_data_loss)
         self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
-        self._guard = Guard(ledger, self._signals, self.freshness.changed)
+        self._guard = Guard(ledger, self._signals, self.freshness)
         self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals)
         self.admission = Admission(
             ledger,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
@@ -30,7 +31,7 @@ class Reason(StrEnum):
 
 
 class Freshness:
-    """What has come in, noted by the admitting thread under `changed`; calls of Spark wait for it.
+    """What has come in, noted by the admitting thread within `changing`; calls of Spark wait for it.
 
     A bounded run ends after `quiet` seconds without old rows, or after `longest` if streams are unhealthy. Times are
     seconds of the monotonic clock; publish times are microseconds of the service.
@@ -41,7 +42,6 @@ class Freshness:
     """
 
     def __init__(self, quiet: float, longest: float) -> None:
-        self.changed = threading.Condition()
         self.healthy_since: float | None = None
         self.bound_time: int | None = None
         self._quiet = quiet
@@ -49,6 +49,16 @@ class Freshness:
         self._began = 0.0
         self._settled = 0.0
         self._old: float | None = None
+        self._changed = threading.Condition()
+        self._changes = 0
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Note something, as one change; whoever waits looks for a reason again. Nothing slow belongs in it."""
+        with self._changed:
+            yield
+            self._changes += 1
+            self._changed.notify_all()
 
     def begin(self, now: float, bound_time: int) -> None:
         """Begin a bounded run, at this time of the service as far as it is known."""
@@ -75,11 +85,12 @@ class Freshness:
 
         Healthy streams must have brought nothing old for a while; what a fetcher still holds may be old.
         """
-        last = max(self._began, self._old or self._began)
+        with self._changed:
+            last = max(self._began, self._old or self._began)
+            since, settled = self.healthy_since, self._settled
         if now - last >= self._longest:
             return True
-        since = self.healthy_since
-        return since is not None and self._settled - max(last, since) >= self._quiet
+        return since is not None and settled - max(last, since) >= self._quiet
 
     def wait(
         self,
@@ -90,15 +101,18 @@ class Freshness:
     ) -> Reason:
         """Wait until there is a reason to answer, or the deadline; return the reason. Raises what `check` raises.
 
-        ``what`` says in the log what is waited for, when that takes long.
+        No lock is held while `reason` and `check` run: they may read from storage. ``what`` says in the log what is
+        waited for, when that takes long.
         """
         began = time.monotonic()
         log = WaitLog(lambda: what)
-        with self.changed:
-            while (result := reason()) is None and time.monotonic() <= deadline:
-                check()
-                log.tick()
-                self.changed.wait(_WAIT_STEP)
+        seen = self._changes
+        while (result := reason()) is None and time.monotonic() <= deadline:
+            check()
+            log.tick()
+            with self._changed:
+                self._changed.wait_for(lambda: self._changes != seen, _WAIT_STEP)  # noqa: B023 - it is called here
+                seen = self._changes
         check()
         result = result or Reason.TIMEOUT
         if time.monotonic() - began >= _LONG_WAIT:

@@ -19,6 +19,7 @@ from connectors.spool.errors import full_disk_error, no_room
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.disk_space import DiskReserve
+from connectors.spool.stream.freshness import Freshness
 
 __all__ = ["RETRY_SECONDS", "Guard", "Signals"]
 
@@ -51,16 +52,16 @@ class Guard:
     """Runs the work of both background threads; each of them may call `run`.
 
     Attributes:
-        error: the first one that a retry cannot fix; set under `changed`, and then for good.
+        error: the first one that a retry cannot fix; set within `Freshness.changing`, and then for good.
         disk_is_full: work of one of the threads found no room, and no round of admission has ended well since.
     """
 
-    def __init__(self, ledger: Ledger, signals: Signals, changed: threading.Condition) -> None:
+    def __init__(self, ledger: Ledger, signals: Signals, freshness: Freshness) -> None:
         self.error: ConnectorError | None = None
         self.disk_is_full = False
         self._ledger = ledger
         self._signals = signals
-        self._changed = changed
+        self._freshness = freshness
         self._reserve = DiskReserve(ledger.store)
 
     def run(self, work: Callable[[], None]) -> bool:
@@ -110,6 +111,5 @@ class Guard:
             self._signals.stopping.wait(RETRY_SECONDS)
 
     def _fail(self, error: ConnectorError) -> None:
-        with self._changed:
+        with self._freshness.changing():
             self.error = self.error or error
-            self._changed.notify_all()

@@ -82,7 +82,7 @@ class SpoolStream:
         """Let the stream end when everything published before now has been returned."""
         self._is_bounded = True
         published = self._ledger.state.published or 0
-        with self._freshness.changed:
+        with self._freshness.changing():
             self._freshness.begin(time.monotonic(), max(published, time.time_ns() // 1000))
 
     def latest_offset(self, start: Mapping[str, Any], max_rows: int | None) -> Offset:
@@ -234,14 +234,13 @@ class SpoolStream:
         """Wait for the end of a bounded run, and fix it; or for new rows, or for a full spool if all are wanted."""
         if self._background.source_error() is not None:
             return Reason.SOURCE_LOST
-        head = self._ledger.state.head
         if self._bound is None and self._freshness.all_came(time.monotonic()):
-            self._bound = head
+            self._bound = self._ledger.state.head  # read after that, so it counts all that came
         if self._bound is not None:
             return Reason.ALL_CAME
         if everything:
             return Reason.SPOOL_FULL if self._spool_is_full() else None
-        return Reason.NEW_ROWS if head > first else None
+        return Reason.NEW_ROWS if self._ledger.state.head > first else None
 
     def _spool_is_full(self) -> bool:
         return self._losses.going_on(self._background.free_bytes) == 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from connectors.spool.stream.freshness import Freshness, Reason
 
 SECOND = 1_000_000
+LONGEST = 10.0
 START = 1_700_000_000 * SECOND
 
 
@@ -72,11 +74,34 @@ def test_a_wait_ends_with_its_reason_or_at_its_deadline() -> None:
         return Reason.NEW_ROWS if arrived.is_set() else None
 
     def arrive() -> None:
-        with seen.changed:
+        with seen.changing():
             arrived.set()
-            seen.changed.notify_all()
 
     assert seen.wait(reason, lambda: checks.append(1), deadline=time.monotonic() - 1) is Reason.TIMEOUT
     threading.Timer(0.05, arrive).start()
     assert seen.wait(reason, lambda: checks.append(1)) is Reason.NEW_ROWS
     assert len(checks) >= 2
+
+
+def test_what_comes_in_is_noted_while_a_call_finds_its_reason() -> None:
+    seen, looks, released, noted = Freshness(10.0, 300.0), threading.Event(), threading.Event(), threading.Event()
+
+    def reason() -> Reason | None:
+        looks.set()
+        released.wait()
+        return Reason.NEW_ROWS if noted.is_set() else None
+
+    def note() -> None:
+        with seen.changing():
+            seen.round_ended(101.0, healthy=True, settled=101.0)
+        noted.set()
+
+    with ThreadPoolExecutor(2) as threads:
+        call = threads.submit(seen.wait, reason, lambda: None)
+        assert looks.wait(LONGEST)
+        threads.submit(note)
+        try:
+            assert noted.wait(LONGEST), "admission waits for a call of Spark"
+        finally:
+            released.set()
+        assert call.result(LONGEST) is Reason.NEW_ROWS
