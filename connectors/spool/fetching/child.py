@@ -288,6 +288,8 @@ class FetcherChild:
 def _environment() -> dict[str, str]:
     """Return the environment of a child: this one's, and the path by which it finds what this process found.
 
-    A target that is not of this pack may be where only Spark looks, as what ``addPyFile`` has brought.
+    A target that is not of this pack may be where only Spark looks, as what ``addPyFile`` has brought. What PYTHONPATH
+    names is meant, also where that is the present folder.
     """
-    return {**_MALLOC, **python_environment(without_present_folder(sys.path)), ROLE_VARIABLE: "fetcher"}
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *without_present_folder(sys.path)]
+    return {**_MALLOC, **python_environment(paths), ROLE_VARIABLE: "fetcher"}

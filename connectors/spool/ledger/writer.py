@@ -41,7 +41,7 @@ Change = Callable[[LedgerState], Mapping[str, Any] | None]
 class _Request:
     """What a caller waits for: a record with a change, or a snapshot of another state.
 
-    `then` is called before the state is published. It changes memory, and nothing else.
+    `then` is called before the state is published, if the change is in the record. It changes memory, and nothing else.
     """
 
     change: Change | None
@@ -159,7 +159,7 @@ class LedgerWriter:
     def _put_together(self, requests: Sequence[_Request]) -> list[_Request]:
         """Put one record for the first request and those that can share it; return these."""
         content: dict[str, Any] = {}
-        state, together = self.state, list[_Request]()
+        state, together, changing = self.state, list[_Request](), list[_Request]()
         for request in requests:
             if request.change is None:
                 break
@@ -169,6 +169,7 @@ class LedgerWriter:
                     if content and not ({*content, *change} <= _SHARED and content.keys().isdisjoint(change)):
                         break
                     state = self.state.apply(self._record("append", content | dict(change)))
+                    changing.append(request)
             except ConnectorError:
                 if not together:
                     raise
@@ -176,7 +177,7 @@ class LedgerWriter:
             content |= change
             together.append(request)
         if content:
-            self._unsettled = _Unsettled(self._record("append", content), state, together)
+            self._unsettled = _Unsettled(self._record("append", content), state, changing)
             self._settle()
         return together
 

@@ -29,8 +29,8 @@ def spool(tmp_path: Path) -> HandSpool:
     return spool
 
 
-def together(ledger: Ledger, pause: Path, *changes: dict) -> list[Future[LedgerState]]:
-    """Ask for records while another one is being put."""
+def together(ledger: Ledger, pause: Path, *changes: dict | tuple) -> list[Future[LedgerState]]:
+    """Ask for records, each by the arguments of `append`, while another one is being put."""
     set_failpoints(f"ledger.before_put=pause:{pause}")
     with ThreadPoolExecutor(1 + len(changes)) as callers:
         try:
@@ -38,7 +38,7 @@ def together(ledger: Ledger, pause: Path, *changes: dict) -> list[Future[LedgerS
             wait_for(pause.exists)
             waiting = ledger._writer._waiting
             for count, change in enumerate(changes, 1):
-                asked.append(callers.submit(ledger.append, change))
+                asked.append(callers.submit(ledger.append, *(change if isinstance(change, tuple) else (change,))))
                 wait_for(lambda count=count: len(waiting) == count)
         finally:
             set_failpoints("")
@@ -55,6 +55,19 @@ def test_those_who_wait_together_share_a_record(spool: HandSpool, tmp_path: Path
     assert ledger.state.number == before + 2, "the one that was being put, and one for all others"
     assert (ledger.state.committed, ledger.state.oldest) == (1, 1)
     assert read_state(spool.store, spool.identity().spool) == ledger.state
+
+
+def test_who_wants_no_record_any_more_is_not_taken_for_one_whose_change_is_in_that_of_others(
+    spool: HandSpool, tmp_path: Path
+) -> None:
+    # As an admission whose ids were forgotten by a seek: its ids are not those of admitted messages.
+    ledger, calls = spool.ledger, []
+    assert ledger is not None
+    given_up = (lambda _state: None, lambda: calls.append("given up"))
+    put = ({"commit": 1}, lambda: calls.append("put"))
+    for asked in together(ledger, tmp_path / "pause", put, given_up):
+        assert asked.result().committed == 1
+    assert calls == ["put"]
 
 
 def test_what_cannot_share_a_record_is_put_in_the_order_of_the_requests(spool: HandSpool, tmp_path: Path) -> None:
