@@ -13,10 +13,11 @@ from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
-from connectors.protobuf.options import ProtobufOptions, RegistryOptions
+from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.options import RegistryOptions
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page

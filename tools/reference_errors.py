@@ -28,6 +28,7 @@ _GROUPS: Final = {
     "kafka": "`kafka_py`",
     "spool": "The spool and its fetchers",
     "protobuf": "`from_protobuf` and `to_protobuf`",
+    "registry": "Schema registries",
     "observe": "Watching and supervising",
     "doctor": "This machine and its Spark",
     "command": "Commands",
@@ -49,7 +50,7 @@ _PREFIXES: Final = {
 _DETAIL: Final = """\
 All texts of each code, and what to do, in the order of the alphabet. A part of a text that only a run knows is shown as
 its name in angle brackets, or as three dots."""
-_PACKAGES: Final = {"core": "option", **{name: name for name in _GROUPS if name != "option"}}
+_PACKAGES: Final = {"core": "option", "functions": "protobuf", **{name: name for name in _GROUPS if name != "option"}}
 _KINDS: Final = {
     "warning": "a line of the log",
     "finding": "a finding",

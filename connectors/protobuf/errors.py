@@ -14,13 +14,11 @@ from connectors.core.errors import ConnectorError, one_line
 
 __all__ = [
     "CONDITIONS",
-    "BadRowError",
     "ProtobufAnalysisError",
     "ProtobufDataError",
     "ProtobufError",
     "analysis_error",
     "data_error",
-    "schema_unusable",
 ]
 
 _TEXTS_BY_STATE: Final = {
@@ -116,10 +114,6 @@ class ProtobufDataError(ProtobufError):
     """Raised on an executor when a row cannot be converted; names the row and the reason."""
 
 
-class BadRowError(Exception):
-    """Raised inside a codec for a message that cannot be read; its text is the reason."""
-
-
 def _text(code: str, parameters: dict[str, object]) -> str:
     template, state = CONDITIONS[code]
     for name, value in parameters.items():
@@ -137,8 +131,3 @@ def analysis_error(code: str, *, where: str = "", action: str = "", **parameters
 def data_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufDataError:
     """Return a data error of a class in `CONDITIONS`; the parameters are those of its template."""
     return ProtobufDataError(code, _text(code, parameters), where, action)
-
-
-def schema_unusable(what: str, why: str) -> ConnectorError:
-    """Return the error for a schema, or a response of a registry, that makes no sense."""
-    return ConnectorError("SCHEMA_UNUSABLE", f"The {what} cannot be used: {why}", "schemaRegistry")

@@ -11,29 +11,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from google.protobuf.message import Message
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as spark_functions
 from pyspark.sql.protobuf import functions as jvm_functions
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.core.pool import Cache
+from connectors.functions.calls import active_session, function_of
+from connectors.functions.pandas_columns import PandasFunction
+from connectors.functions.row_columns import RowFunction
 from connectors.protobuf.confluent.frames import indexes_of
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
+from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
-from connectors.protobuf.options import (
-    ProtobufOptions,
-    RegistryOptions,
-    WireFormat,
-    parse_protobuf_options,
-    parse_registry_options,
-)
-from connectors.protobuf.pandas_columns import PandasFunction
+from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
-from connectors.protobuf.row_columns import RowFunction
 from connectors.protobuf.schema.descriptors import (
     MessageType,
     class_descriptor_set,
@@ -42,11 +33,12 @@ from connectors.protobuf.schema.descriptors import (
 )
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
+from connectors.registry.options import RegistryOptions, parse_registry_options
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_protobuf", "function_of", "register_sql", "to_protobuf"]
+__all__ = ["from_protobuf", "register_sql", "to_protobuf"]
 
 
 _log = logging.getLogger(__name__)
@@ -58,38 +50,6 @@ _OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
 MessageName = str | type[Message] | None
 _Source = tuple[MessageName, str | None, bytes | bytearray | None, type[Message] | None]
 """The message's name, and the file, bytes or class that describes it."""
-
-_functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
-
-
-def function_of(
-    call: DecodeCall | EncodeCall, kind: DataType, session: SparkSession | None, *, headers: bool = False
-) -> Callable[..., Column]:
-    """Return Spark's function for a call, with the result type `kind`; the same one for the same call.
-
-    Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
-    would be one for each batch. The file is of a Spark context, so no other one gets the function. Through Spark
-    Connect nothing is cached: there a plan holds its functions.
-    """
-
-    def convert(column: pa.Array) -> pa.Array:
-        return call(column)
-
-    def convert_with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
-        return call(messages, kafka_headers)  # type: ignore[call-arg]  # only of a DecodeCall
-
-    function: Any = convert_with_headers if headers else convert
-    function.__name__ = "from_protobuf" if isinstance(call, DecodeCall) else "to_protobuf"  # that of the column
-
-    def make() -> Callable[..., Column]:
-        arrow_udf: Any = getattr(spark_functions, "arrow_udf", None)  # Spark 4.0 has none
-        if arrow_udf is None:
-            return RowFunction(call) if isinstance(call, EncodeCall) else PandasFunction(call, kind, headers=headers)
-        made: Callable[..., Column] = arrow_udf(function, kind)
-        return made
-
-    context: Any = getattr(session, "_sc", None)
-    return make() if context is None else _functions.get((context.applicationId, call, headers), make)
 
 
 def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
@@ -167,7 +127,7 @@ def _decoder(
         result = StructType([StructField("value", result), StructField("error", StringType())])
     needed = _needed_files(descriptors, message, parsed)
     call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key)
-    return function_of(call, result, _session(), headers=headers)
+    return function_of(call, result, active_session(), headers=headers)
 
 
 def to_protobuf(
@@ -218,7 +178,7 @@ def _encoder(
     descriptors, message, frame = _written(registry, *source)
     _log_engine("to_protobuf", message, chosen, "")
     call = EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
-    return function_of(call, BinaryType(), _session())
+    return function_of(call, BinaryType(), active_session())
 
 
 def register_sql(  # noqa: PLR0913 - those of from_protobuf
@@ -316,7 +276,7 @@ def _checked(
                 function,
             )
     parsed = parse_protobuf_options(options, function)
-    session = _session()
+    session = active_session()
     if session is not None:
         conf = session.conf
         parsed = dataclasses.replace(
@@ -326,14 +286,6 @@ def _checked(
         )
     own = own or is_class or any(key.lower() in _OWN_OPTIONS for key in options or {})
     return parsed, _engine(function, engine, own=own)
-
-
-def _session() -> SparkSession | None:
-    """Return the active session, and in a thread that has none the default one."""
-    try:
-        return SparkSession.active()
-    except PySparkRuntimeError:
-        return None
 
 
 def _locate(
@@ -379,7 +331,7 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
             "schemaRegistry",
             "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
         )
-    registered = Registry(registry).latest(registry.subject)
+    registered = protobuf_registry(registry).latest(registry.subject)
     where = f"the subject {registry.subject}"
     message = schema_of(registered.files).find_in(registered.main, None if name is None else str(name), where)
     return registered.files, message.full_name, registered
@@ -424,7 +376,7 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
 
 def _has_jar() -> bool:
     """Return whether the class behind Spark's own function is on the class path; Spark Connect does not let us see."""
-    jvm: Any = getattr(_session(), "_jvm", None)
+    jvm: Any = getattr(active_session(), "_jvm", None)
     if jvm is None:
         return False
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect

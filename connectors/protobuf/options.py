@@ -1,4 +1,4 @@
-"""The options of `from_protobuf` and `to_protobuf`, and those of a schema registry, declared once.
+"""The options of `from_protobuf` and `to_protobuf`, declared once.
 
 Names and defaults are Spark's (``utils/ProtobufOptions.scala`` in its connector/protobuf); ``on.error`` and the
 options of the wire format are this pack's own. Parsed on the driver; workers get the frozen dataclasses.
@@ -7,31 +7,22 @@ options of the wire format are this pack's own. Parsed on the driver; workers ge
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-from urllib.parse import urlsplit
 
-from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, choice
-from connectors.core.options.transport import refuse_plaintext
+from connectors.core.options.kinds import BOOLEAN, INTEGER, Kind, choice
 from connectors.protobuf.errors import analysis_error
 
 __all__ = [
-    "CA_OPTION",
-    "CERTIFICATE_OPTION",
     "MAX_DEPTH",
     "Mode",
     "OnError",
     "ProtobufOptions",
-    "RegistryOptions",
     "WireFormat",
     "parse_protobuf_options",
-    "parse_registry_options",
-    "registry_option_error",
 ]
 
 MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows
@@ -169,162 +160,3 @@ def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> Prot
             function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
         )
     return options
-
-
-_REGISTRY: Final = "schemaRegistry"
-_PREFIX: Final = "confluent.schema.registry."
-_URL: Final = "schema.registry.address"
-_USER_INFO: Final = f"{_PREFIX}basic.auth.user.info"
-_BEARER: Final = f"{_PREFIX}bearer.auth.token"
-_SOURCE_NAME: Final = f"{_PREFIX}basic.auth.credentials.source"
-CA_OPTION: Final = f"{_PREFIX}ssl.ca.location"
-CERTIFICATE_OPTION: Final = f"{_PREFIX}ssl.certificate.location"
-_KEY: Final = f"{_PREFIX}ssl.key.location"
-_KEY_PASSWORD: Final = f"{_PREFIX}ssl.key.password"
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
-
-
-def _parse_address(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ValueError("it is no http or https URL")
-    if url.username or url.password:
-        raise ValueError("it holds a user's name; give basic.auth.user.info instead")
-    if re.search(r"[\s,?#\\]", text) or not text.isprintable() or (url.port is not None and not url.port):
-        raise ValueError("it is not one URL of scheme, host, port and path")
-    return text.rstrip("/")
-
-
-def _parse_source(text: str) -> str:
-    if text.upper() != "USER_INFO":
-        raise ValueError("the login can come from nowhere else")
-    return text
-
-
-_ADDRESS: Final = Kind("URL", "an http:// or https:// URL", _parse_address)
-_SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryOptions:
-    """Where a registry is; made by `parse_registry_options`. Names as on Databricks, and short ones."""
-
-    address: str = option(_URL, _ADDRESS, "The URL of the registry.", aliases=("address", "url", "schema.registry.url"))
-    subject: str | None = option(
-        "schema.registry.subject",
-        STRING,
-        "The subject whose latest version says what the columns are, for from_protobuf without a descriptor set, and "
-        "what to_protobuf writes.",
-        default=None,
-        aliases=("subject",),
-    )
-    user_info: Secret | None = option(
-        _USER_INFO,
-        SECRET,
-        "User and password for basic authentication: user:password. Not with a bearer token.",
-        default=None,
-        aliases=("basic.auth.user.info",),
-    )
-    token: Secret | None = option(_BEARER, SECRET, "A bearer token.", default=None, aliases=("bearer.auth.token",))
-    credentials_source: str | None = option(
-        _SOURCE_NAME,
-        _SOURCE,
-        "Only USER_INFO is possible; taken so that options of Databricks can be used as they are.",
-        default=None,
-        aliases=("basic.auth.credentials.source",),
-    )
-    ca_file: str | None = option(
-        CA_OPTION,
-        STRING,
-        "A file of certificates (PEM) that the registry's own must descend from; it must be on driver and executors.",
-        default=None,
-        aliases=("ssl.ca.location",),
-        instead_of=("confluent.schema.registry.ssl.truststore.location",),
-    )
-    certificate_file: str | None = option(
-        CERTIFICATE_OPTION,
-        STRING,
-        "A file with the client's certificate (PEM), and its key where there is no other file for that; it must be on "
-        "driver and executors.",
-        default=None,
-        aliases=("ssl.certificate.location",),
-        instead_of=("confluent.schema.registry.ssl.keystore.location",),
-    )
-    key_file: str | None = option(
-        _KEY, STRING, "A file with the key of that certificate (PEM).", default=None, aliases=("ssl.key.location",)
-    )
-    key_password: Secret | None = option(
-        _KEY_PASSWORD,
-        SECRET,
-        "The password of that key.",
-        default=None,
-        aliases=("ssl.key.password",),
-        instead_of=("confluent.schema.registry.ssl.keystore.password",),
-    )
-    allow_insecure: bool = option(
-        "allow.insecure",
-        BOOLEAN,
-        "Send the authentication over plain http to another machine, where anyone on the way can read it.",
-        default="false",
-        aliases=("allowInsecure",),
-    )
-    timeout: float = option(
-        "request.timeout",
-        DURATION,
-        "How long one request may take: connecting, redirects and the whole response included.",
-        default="10s",
-        minimum="1ms",
-        maximum="5m",
-    )
-    retry_timeout: float = option(
-        "retry.timeout",
-        DURATION,
-        "How long a registry that does not answer, or answers 429 or 5xx, is asked again.",
-        default="60s",
-        minimum="0",
-        maximum="1h",
-    )
-
-
-def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
-    """Parse the dictionary passed as schemaRegistry; raises OptionError, also for options that contradict another."""
-    options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
-    if options.user_info is not None and options.token is not None:
-        raise conflict(_REGISTRY, _USER_INFO, _BEARER, "a request has one authentication", "Give one of them.")
-    if options.user_info is not None or options.token is not None:
-        refuse_plaintext(
-            options.address,
-            f"With {_USER_INFO if options.user_info else _BEARER} the option {_URL}",
-            _REGISTRY,
-            "Give an https:// address, or allow it with the option allow.insecure=true.",
-            allowed=options.allow_insecure,
-        )
-    tls = (
-        (CA_OPTION, options.ca_file),
-        (CERTIFICATE_OPTION, options.certificate_file),
-        (_KEY, options.key_file),
-        (_KEY_PASSWORD, options.key_password),
-    )
-    for name, value in tls:
-        if value is not None and urlsplit(options.address).scheme == "http":
-            raise conflict(_REGISTRY, name, _URL, "http has no TLS", "Give an https:// address.")
-        if value is not None and name in {_KEY, _KEY_PASSWORD} and options.certificate_file is None:
-            raise conflict(
-                _REGISTRY, name, CERTIFICATE_OPTION, "a key is nothing without its certificate", "Give both."
-            )
-    if options.credentials_source is not None and options.user_info is None:
-        raise conflict(
-            _REGISTRY, _SOURCE_NAME, _USER_INFO, "the source is USER_INFO, and that is not given", "Give both."
-        )
-    if options.user_info is not None and options.user_info.reveal().find(":") < 1:
-        raise registry_option_error(_USER_INFO, "must be a user, a colon and a password", "Give user:password.")
-    if options.token is not None and not _TOKEN.fullmatch(options.token.reveal()):
-        raise registry_option_error(
-            _BEARER, "holds white space, or a character that is not ASCII", "Give the token alone."
-        )
-    return options
-
-
-def registry_option_error(name: str, what: str, action: str) -> OptionError:
-    """Return the error for an option of a registry whose value cannot be used."""
-    return OptionError("OPTION_ILLEGAL", f"The option {name} {what}", _REGISTRY, action)

@@ -6,36 +6,34 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
-import pyarrow.types as kinds
 
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
-from connectors.protobuf.columns import bitmap, struct_array, validity_of
+from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.functions.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
-from connectors.protobuf.confluent.registry import Registry
+from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, data_error
-from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
+from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import PtarsEncoder
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoded, Decoder, UpbDecoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
+from connectors.registry.options import RegistryOptions
 
-__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "present", "registry_of", "schema_of", "use_ptars"]
+__all__ = ["DecodeCall", "EncodeCall", "Engine", "present", "registry_of", "schema_of", "use_ptars"]
 
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
-_SHOWN_BYTES: Final = 16
-_ERROR_BYTES: Final = 1000  # an attribute of Pub/Sub, where bad records go with it, takes 1,024
-_DOTS: Final = b"..."
 # By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
 _CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
 
@@ -60,26 +58,10 @@ def schema_of(data: bytes) -> Schema:
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
 
 
-def registry_of(options: RegistryOptions) -> Registry:
+def registry_of(options: RegistryOptions) -> ProtobufRegistry:
     """Return the client of a registry: one for all subjects, by its address and authentication."""
     common = replace(options, subject=None)
-    return _registries.get(common, lambda: Registry(common))
-
-
-def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
-    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on."""
-    if isinstance(messages, pa.ChunkedArray):
-        messages = messages.combine_chunks()
-    if kinds.is_binary(messages.type):
-        return messages
-    if kinds.is_large_binary(messages.type) or kinds.is_null(messages.type):
-        return messages.cast(pa.binary())
-    raise ProtobufAnalysisError(
-        "DATATYPE_MISMATCH",
-        f"The first parameter of {function} requires the BINARY type, and is of the type {messages.type}",
-        function,
-        "Cast the column to BINARY, if it holds messages.",
-    )
+    return _registries.get(common, lambda: protobuf_registry(common))
 
 
 def use_ptars(engine: Engine, obstacle: str) -> bool:
@@ -111,35 +93,15 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
     """
     if decoded.errors and not options.permissive:
         row = min(decoded.errors)
-        data = messages[row].as_py()
-        shown = f"{len(data)} bytes, which begin with {data[:_SHOWN_BYTES].hex(' ') or 'no byte'}"
         raise data_error(
             "MALFORMED_PROTOBUF_MESSAGE",
             failFastMode="FAILFAST",
-            where=f"row {row} of the batch as {name}: {_cut(decoded.errors[row], _ERROR_BYTES)}; {shown}",
-            action=_hint(data, options).strip(),
+            where=describe_bad_row(row, name, decoded.errors[row], messages[row].as_py()),
+            action=_hint(messages[row].as_py(), options).strip(),
         )
     if not options.error_column:
         return decoded.values
-    texts = pa.nulls(len(messages), pa.string())
-    if decoded.errors:
-        reasons = {row: _error_text(reason, messages[row].as_py(), options) for row, reason in decoded.errors.items()}
-        texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
-    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
-    return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
-
-
-def _error_text(reason: str, data: bytes, options: ProtobufOptions) -> str:
-    hint = _hint(data, options)
-    return _cut(reason, _ERROR_BYTES - len(hint)) + hint
-
-
-def _cut(text: str, most_bytes: int) -> str:
-    """Return a text of at most so many bytes in UTF-8; the end of a longer one gives way to dots."""
-    data = text.encode(errors="backslashreplace")
-    if len(data) > most_bytes:
-        data = data[: most_bytes - len(_DOTS)] + _DOTS
-    return data.decode(errors="ignore")
+    return with_errors(decoded, messages, lambda data: _hint(data, options))
 
 
 def _hint(data: bytes, options: ProtobufOptions) -> str:
@@ -157,6 +119,9 @@ def _hint(data: bytes, options: ProtobufOptions) -> str:
 class DecodeCall:
     """One `from_protobuf`: of a message by its full name, and of all columns unless `fields` names some."""
 
+    function: ClassVar = "from_protobuf"
+    encodes: ClassVar = False
+
     descriptors: bytes
     message: str
     options: ProtobufOptions
@@ -167,7 +132,7 @@ class DecodeCall:
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
-        column = binary_column(messages, "from_protobuf")
+        column = binary_column(messages, self.function)
         raw = self.options.wire_format is WireFormat.RAW
         decoded = self.decoder.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
@@ -225,6 +190,9 @@ class DecodeCall:
 @dataclass(frozen=True, slots=True)
 class EncodeCall:
     """One `to_protobuf`; `frame` is the schema id and the message indexes of its Confluent frames."""
+
+    function: ClassVar = "to_protobuf"
+    encodes: ClassVar = True
 
     descriptors: bytes
     message: str

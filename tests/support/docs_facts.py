@@ -33,11 +33,12 @@ from connectors.kafka.schema import source_schema
 from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
-from connectors.protobuf.options import ProtobufOptions, RegistryOptions
+from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.kinds import DELETE_ON_STOP
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.options import RegistryOptions
 from tools.error_codes import error_codes
 from tools.reference_commands import commands
 from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES

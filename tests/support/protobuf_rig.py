@@ -14,13 +14,14 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from connectors.core.errors import ConnectorError
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
+from connectors.functions.bad_rows import binary_column
+from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.decoder import Decoded
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column, present
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
 from tools.protos import SOURCES, compile_set
 
 
@@ -167,7 +168,7 @@ def _bytes(value: bytes | Message | None) -> bytes | None:
     return value.SerializeToString(deterministic=True) if isinstance(value, Message) else value
 
 
-def schema_by_id(registry: Registry, schema: int | str) -> RegisteredSchema:
+def schema_by_id(registry: ProtobufRegistry, schema: int | str) -> RegisteredSchema:
     """The schema of one id or GUID; raises the error that stands in its place."""
     result = registry.by_ids([schema], 1)[schema]
     if isinstance(result, ConnectorError):

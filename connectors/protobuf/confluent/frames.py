@@ -22,22 +22,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.core.errors import SourceGoneError
-from connectors.protobuf.columns import offsets
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
-from connectors.protobuf.errors import BadRowError, ProtobufError, analysis_error
+from connectors.functions.bad_rows import BadRowError, Decoded
+from connectors.functions.columns import offsets
+from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
+from connectors.protobuf.errors import ProtobufError, analysis_error
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, nested_name, parse_set, pool_of
-from connectors.protobuf.upb.decoder import Decoded, Decoder
+from connectors.protobuf.upb.decoder import Decoder
 from connectors.protobuf.upb.encoder import Encoder
+from connectors.registry.frames import (
+    GUID_END,
+    ID_END,
+    WriterSchemas,
+    explained,
+    headers_by_name,
+    read_schema,
+    remember,
+    schema_header,
+)
 
 __all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
 
 F: Final = FieldDescriptor
-# The Kafka headers that hold the id or GUID of the key's and of the value's schema.
-_KEY_HEADER: Final = "__key_schema_id"
-_VALUE_HEADER: Final = "__value_schema_id"
-_ID_END: Final = 5
-_GUID_END: Final = 17
 _FIRST_MESSAGE: Final = (0,)
 _MOST_INDEXES: Final = 100
 _VARINT_BYTES: Final = 5
@@ -50,9 +55,6 @@ _GROUPS: Final = (
     {F.TYPE_FIXED64, F.TYPE_SFIXED64},
     {F.TYPE_STRING, F.TYPE_BYTES},
 )
-_FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
-_MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
-_MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
 
 
@@ -75,13 +77,7 @@ class Frames:
 
 def read_prefix(data: bytes, *, deprecated: bool = False) -> tuple[SchemaKey, int]:
     """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
-    if data[:1] == b"\x00" and len(data) >= _ID_END:
-        schema: int | str = int.from_bytes(data[1:_ID_END], "big")
-        place = _ID_END
-    elif data[:1] == b"\x01" and len(data) >= _GUID_END:
-        schema, place = data[1:_GUID_END].hex(), _GUID_END
-    else:
-        raise BadRowError(f"is no Confluent frame: it begins with {data[:6].hex(' ') or 'no byte'}")
+    schema, place = read_schema(data)
     count, place = _varint(data, place, deprecated=deprecated)
     if not 0 <= count <= _MOST_INDEXES:
         raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
@@ -149,17 +145,13 @@ def read_frames(
 
 
 def _take_apart(data: bytes, headers: Mapping[str, Any], *, is_key: bool, deprecated: bool) -> tuple[bytes, SchemaKey]:
-    name, other = (_KEY_HEADER, _VALUE_HEADER) if is_key else (_VALUE_HEADER, _KEY_HEADER)
-    value = headers.get(name)
+    value = schema_header(headers, is_key=is_key)
     if value is not None:
-        return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
+        return data, read_prefix(value if len(value) > GUID_END else value + b"\0")[0]
     try:
         key, place = read_prefix(data, deprecated=deprecated)
     except BadRowError as error:
-        if headers.get(other) is None:
-            raise
-        column = "value" if is_key else "key"
-        raise BadRowError(f"{error}; if this is the {column}, give isKey={not is_key}: {other} has its id") from None
+        raise explained(error, headers, is_key=is_key) from None
     return data[place:], key
 
 
@@ -168,15 +160,15 @@ def _usual_frames(column: pa.BinaryArray) -> Frames | None:
     if column.null_count or column.offset or not len(column):
         return None
     bounds = offsets(column)
-    if int(np.diff(bounds).min()) <= _ID_END:
+    if int(np.diff(bounds).min()) <= ID_END:
         return None
     data = np.frombuffer(column.buffers()[2], dtype=np.uint8)
     starts = bounds[:-1]
-    if data[starts].any() or data[starts + _ID_END].any():
+    if data[starts].any() or data[starts + ID_END].any():
         return None
     ids = sum(data[starts + 1 + place].astype(np.int64) << (8 * (3 - place)) for place in range(4))
     keys = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
-    messages = pc.binary_slice(column, _ID_END + 1, 2**31 - 1)
+    messages = pc.binary_slice(column, ID_END + 1, 2**31 - 1)
     return Frames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})
 
 
@@ -282,7 +274,7 @@ class FramedDecoder:
         self,
         decoder: Decoder,
         reader: MessageType,
-        registry: Registry | None,
+        registry: ProtobufRegistry | None,
         *,
         is_key: bool = False,
         extensions: bool = False,
@@ -292,13 +284,12 @@ class FramedDecoder:
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
         self._is_key, self._extensions, self._deprecated = is_key, extensions, deprecated
-        self._permissive, self._clock = permissive, clock
         self._verdicts: dict[SchemaKey, str] = {}
-        self._failures: dict[int | str, tuple[str, float]] = {}
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, clock=clock)
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
-        by_name = None if headers is None else _by_name(headers)
+        by_name = None if headers is None else headers_by_name(headers)
         frames = read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
@@ -310,48 +301,21 @@ class FramedDecoder:
         decoded = self.decoder.decode(payloads)
         return Decoded(decoded.values, errors | decoded.errors)
 
-    def _judge(self, registry: Registry, keys: list[SchemaKey | None]) -> dict[SchemaKey, str]:
+    def _judge(self, registry: ProtobufRegistry, keys: list[SchemaKey | None]) -> dict[SchemaKey, str]:
         """Return for each key why its messages cannot be read; empty if they can."""
         distinct = [key for key in dict.fromkeys(keys) if key is not None]
         verdicts = {key: self._verdicts[key] for key in distinct if key in self._verdicts}
         unknown = [key for key in distinct if key not in verdicts]
         if not unknown:
             return verdicts
-        # The schemas of most rows first: garbage has another id in each row.
-        rows = Counter(key.schema for key in keys if key is not None)
-        wanted = sorted(dict.fromkeys(key.schema for key in unknown), key=lambda schema: -rows[schema])
-        results = self._fetch(registry, wanted)
+        wanted = dict.fromkeys(key.schema for key in unknown)
+        results = self._fetched.get(registry, wanted, Counter(key.schema for key in keys if key is not None))
         for key in unknown:
-            result = results.get(key.schema)
-            if isinstance(result, RegisteredSchema):
-                verdicts[key] = self._compare(result, key)
-                _remember(self._verdicts, key, verdicts[key])
-            else:
-                verdicts[key] = result or (
-                    f"has the schema {key.schema}, which was not asked for: the registry gives none for "
-                    f"{_MOST_FAILURES} others of this batch"
-                )
+            result = results[key.schema]
+            verdicts[key] = result if isinstance(result, str) else self._compare(result, key)
+            if not isinstance(result, str):
+                remember(self._verdicts, key, verdicts[key])
         return verdicts
-
-    def _fetch(self, registry: Registry, wanted: list[int | str]) -> dict[int | str, RegisteredSchema | str]:
-        """Return schemas, and for each that cannot be had the reason; without those that are too many to ask for."""
-        now = self._clock()
-        failures = {schema: self._failures[schema] for schema in wanted if schema in self._failures}
-        results: dict[int | str, RegisteredSchema | str] = {
-            schema: reason for schema, (reason, until) in failures.items() if until >= now
-        }
-        new = [schema for schema in wanted if schema not in failures]
-        failed_before = [schema for schema in failures if schema not in results]
-        fetched = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
-        for schema, result in fetched.items():
-            if isinstance(result, RegisteredSchema):
-                results[schema] = result
-                continue
-            if not (self._permissive or isinstance(result, SourceGoneError)):
-                raise result
-            results[schema] = str(result)
-            _remember(self._failures, schema, (str(result), self._clock() + _FAILED_SECONDS))
-        return results
 
     def _compare(self, registered: RegisteredSchema, key: SchemaKey) -> str:
         try:
@@ -362,23 +326,6 @@ class FramedDecoder:
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
         reason = difference(writer, self.reader, extensions=self._extensions)
         return reason and f"cannot be read: {reason} (schema {key.schema})"
-
-
-def _remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(memory) >= _MOST_REMEMBERED:
-        memory.clear()
-    memory[key] = value
-
-
-def _by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
-    """Return Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, by name; of several with one name the last."""
-
-    def mapping(row: list[Any] | None) -> Mapping[str, Any] | None:
-        if row and isinstance(row[0], dict):
-            return {header["key"]: header["value"] for header in row}
-        return None if row is None else dict(row)
-
-    return [mapping(row) for row in headers.to_pylist()]
 
 
 class FramedEncoder:

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.columns import bitmap, offsets, struct_array, validity_of
+from connectors.functions.bad_rows import Decoded
+from connectors.functions.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
-from connectors.protobuf.upb.decoder import Decoded, UpbDecoder
+from connectors.protobuf.upb.decoder import UpbDecoder
 
 __all__ = ["PtarsDecoder", "PtarsError", "guarded", "unsupported"]
 

@@ -20,7 +20,7 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
-from connectors.protobuf.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
+from connectors.functions.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.schema.descriptors import EnumPlan

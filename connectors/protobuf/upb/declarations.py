@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.errors import BadRowError
+from connectors.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
 __all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Protocol
@@ -20,8 +19,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.columns import bitmap, list_array, map_array, offsets_of, struct_array
-from connectors.protobuf.errors import BadRowError
+from connectors.functions.bad_rows import BadRowError, Decoded
+from connectors.functions.columns import bitmap, list_array, map_array, offsets_of, struct_array
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
@@ -39,14 +38,6 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 64
 _MOST_BYTES: Final = 256  # of a column, where fields are repeated: one row may hold very many values
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A decoded batch: a struct a row, NULL where the input is or could not be read, and the reasons by row."""
-
-    values: pa.StructArray
-    errors: dict[int, str]
 
 
 class Decoder(Protocol):

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from connectors.kinesis.client.responses import Record
 from connectors.kinesis.source.records import MAGIC, aggregates, batches, open_aggregate
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
-from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.options import ProtobufOptions, parse_registry_options
+from connectors.protobuf.confluent.registry import protobuf_registry
+from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.worker import Engine
+from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind
 from tests.chaos.support.record import ROOT
@@ -109,7 +110,7 @@ def frames(_folder: Path) -> Iterator[Attempt]:
     with SchemaRegistryServer() as server:
         rig = Rig(Engine.AUTO, compiled(BASIC))
         schema = server.register("basic", rig.data, "main.proto")
-        registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+        registry = protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
         decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
         good = frame_prefix(schema, (0,)) + b"\x08\x05"
         assert not decoder.decode(pa.array([good])).errors

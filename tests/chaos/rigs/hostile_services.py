@@ -24,10 +24,10 @@ from connectors.kinesis.client.responses import parse_event, parse_page
 from connectors.observe.console import MetricViews
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
 from connectors.observe.prometheus import Exporter
-from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.options import parse_registry_options
+from connectors.protobuf.confluent.registry import protobuf_registry
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import Transport
+from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, assert_clean
 from tests.support.alterations import VALUES
@@ -55,7 +55,7 @@ def registry(_folder: Path) -> Iterator[Attempt]:
     bomb = gzip.compress(b'{"schema":"' + b"x" * (200 << 20) + b'"}')
     ids = itertools.count(10)  # a schema that was given once is not asked for again
     with SchemaRegistryServer() as server:
-        asked = Registry(
+        asked = protobuf_registry(
             parse_registry_options({"address": server.address, "retry.timeout": "0", "request.timeout": "2s"})
         )
 
@@ -106,7 +106,7 @@ def registry_texts(_folder: Path) -> Iterator[Attempt]:
     """Texts that protoc compiles: nested options, imports by hostile names, cycles, garbage."""
     numbers = itertools.count()
     with SchemaRegistryServer() as server:
-        asked = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+        asked = protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
 
         def attempt() -> dict[str, int]:
             subject = f"s{next(numbers)}"

@@ -20,9 +20,10 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, message_at
-from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.options import WireFormat, parse_protobuf_options, parse_registry_options
+from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
+from connectors.protobuf.options import WireFormat, parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
+from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig, compiled, schema_by_id
 from tools.protos import compile_set
@@ -40,8 +41,8 @@ def server() -> Iterator[SchemaRegistryServer]:
         yield running
 
 
-def registry(server: SchemaRegistryServer, **options: str) -> Registry:
-    return Registry(parse_registry_options({"address": server.address, "retry.timeout": "2s", **options}))
+def registry(server: SchemaRegistryServer, **options: str) -> ProtobufRegistry:
+    return protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "2s", **options}))
 
 
 def one(text: str) -> bytes:
@@ -220,7 +221,7 @@ def test_a_login_is_sent_and_a_refusal_is_named_without_the_password(server: Sch
     assert "canary" not in str(caught.value)
     server.credentials = "Bearer canary-9"
     found = parse_registry_options({"address": server.address, "bearer.auth.token": "canary-9"})
-    assert Registry(found).latest("basic").schema_id == 1
+    assert protobuf_registry(found).latest("basic").schema_id == 1
     assert "canary" not in repr(found)
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from tests.support.protobuf_generated import varint
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -249,12 +248,6 @@ def test_a_record_of_the_kinesis_producer_library(rig: Rig) -> None:
     ]
     assert list(kpl.raw("AggregatedRecord", [b"\x1a\x02\x08\x01", b""]).errors) == [0]
     kpl.again("AggregatedRecord", [record])
-
-
-def test_a_column_that_is_not_binary_is_refused() -> None:
-    with pytest.raises(ProtobufAnalysisError, match=r"^\[DATATYPE_MISMATCH\].*requires the BINARY type"):
-        binary_column(pa.array(["text"]), "from_protobuf")
-    assert binary_column(pa.chunked_array([pa.array([b"a"])]), "from_protobuf").to_pylist() == [b"a"]
 
 
 def test_a_raw_confluent_frame_gives_an_error_that_says_so() -> None:

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import connectors
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
-from connectors.protobuf.options import ProtobufOptions, RegistryOptions
+from connectors.protobuf.options import ProtobufOptions
+from connectors.registry.options import RegistryOptions
 from tests.support import docs_facts
 from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
 from tests.support.documents import blocks

@@ -11,9 +11,9 @@ import pytest
 from connectors.core.options.declaration import declared_options
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kinesis.options.source import KinesisReadOptions
-from connectors.protobuf.options import RegistryOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
+from connectors.registry.options import RegistryOptions
 from tests.support.waits import ROOT, logging_functions, waits
 
 PAGE = (ROOT / "docs/explanation/waits.md").read_text(encoding="utf-8")

@@ -15,9 +15,10 @@ from connectors.core.errors import ConnectorError
 from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.confluent.frames import frame_prefix
 from connectors.protobuf.functions import _locate
-from connectors.protobuf.options import RegistryOptions, parse_protobuf_options, parse_registry_options
+from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema, serialized
 from connectors.protobuf.worker import DecodeCall, Engine
+from connectors.registry.options import RegistryOptions, parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tools.built_in_protos import published
 
@@ -113,9 +114,9 @@ def test_what_a_process_has_imported_changes_nothing(server: SchemaRegistryServe
     """A process that has imported Money and one that has not read the same schema."""
     options = registered(server, "descriptor")
     program = (
-        "import sys; {} from connectors.protobuf.confluent.registry import Registry; "
-        "from connectors.protobuf.options import parse_registry_options; "
-        "found = Registry(parse_registry_options({{'address': sys.argv[1]}})).latest('orders'); "
+        "import sys; {} from connectors.protobuf.confluent.registry import protobuf_registry; "
+        "from connectors.registry.options import parse_registry_options; "
+        "found = protobuf_registry(parse_registry_options({{'address': sys.argv[1]}})).latest('orders'); "
         "print(found.files.hex())"
     )
     seen = [

@@ -19,14 +19,15 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import retry
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.protobuf.confluent import registry as registry_module
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
+from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _locate, _written
-from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
+from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
+from connectors.registry import schemas
+from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.hostile_answers import DEEP_OPTION
 from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
@@ -51,7 +52,7 @@ class Clock:
 
 def framed(rig: Rig, server: SchemaRegistryServer, clock: Clock, *, permissive: bool = False) -> FramedDecoder:
     retry_timeout = "300ms" if permissive else "2s"
-    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": retry_timeout}))
+    registry = protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": retry_timeout}))
     decoder, reader = rig.call("Basic").decoder, rig.schema.find("Basic")
     return FramedDecoder(decoder, reader, registry, permissive=permissive, clock=clock)
 
@@ -152,7 +153,7 @@ def test_a_registry_that_answers_for_no_schema_ends_a_permissive_query_too(
     server.respond("*", status, body)
     with pytest.raises(ConnectorError, match=r"^\[SCHEMA_(REGISTRY_UNAVAILABLE|UNUSABLE)\].*schema id 7"):
         decoder.decode(pa.array(garbage([7])))
-    assert decoder._failures == {}
+    assert decoder._fetched._failures == {}
 
 
 def test_a_registry_that_stops_answering_ends_a_permissive_query_that_has_read_other_schemas(
@@ -170,7 +171,7 @@ def test_a_registry_that_stops_answering_ends_a_permissive_query_that_has_read_o
 def test_a_registry_that_serves_again_after_the_last_retry_makes_no_bad_row(server: SchemaRegistryServer) -> None:
     rig = Rig(Engine.AUTO, compiled(BASIC))
     schema = server.register("basic", rig.data, "main.proto")
-    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+    registry = protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
     decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
     server.fail(503, 503)  # for the descriptor and for the text
     assert decoder.decode(pa.array(garbage([schema]))).values.to_pylist() == [{"id": 5}]
@@ -182,7 +183,7 @@ def test_ids_that_the_registry_cannot_answer_for_are_bad_rows_without_any_retry_
 ) -> None:
     rig = Rig(Engine.AUTO, compiled(BASIC))
     schema = server.register("basic", rig.data, "main.proto")
-    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+    registry = protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
     decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
     for bad in range(100, 150):
         server.respond(f"/schemas/ids/{bad}", 500)
@@ -269,7 +270,7 @@ def test_another_log_in_is_another_client_of_the_registry() -> None:
 
 
 def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> None:
-    registry = Registry(parse_registry_options({"address": server.address}))
+    registry = protobuf_registry(parse_registry_options({"address": server.address}))
     sets = {f"m{number}.proto": FileDescriptorSet(file=[one_field(number)]) for number in range(300)}
     ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
     for schema in ids:
@@ -329,9 +330,9 @@ def test_an_answer_that_is_none_is_asked_for_again_and_named(
         now[0] += seconds
 
     # Time that only passes between two questions, however long one takes.
-    monkeypatch.setattr(registry_module, "retry", partial(retry, clock=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(schemas, "retry", partial(retry, clock=lambda: now[0], sleep=sleep))
     with answering(answer) as (address, asked):
-        registry = Registry(parse_registry_options({"address": address, "retry.timeout": "500ms"}))
+        registry = protobuf_registry(parse_registry_options({"address": address, "retry.timeout": "500ms"}))
         with pytest.raises(ServiceUnavailableError, match=rf"^\[SCHEMA_REGISTRY_UNAVAILABLE\].*subject x: {why}"):
             registry.latest("x")
         assert len(asked) > 1
@@ -341,7 +342,7 @@ def test_an_answer_that_is_none_is_asked_for_again_and_named(
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id":5,"schemaType":"PROTOBUF"}', b'{"schema":""}', b'"text"'])
 def test_an_answer_that_holds_no_schema_is_named_and_not_asked_for_again(body: bytes) -> None:
     with answering(ok(body)) as (address, asked):
-        registry = Registry(parse_registry_options({"address": address, "retry.timeout": "5s"}))
+        registry = protobuf_registry(parse_registry_options({"address": address, "retry.timeout": "5s"}))
         with pytest.raises(
             ConnectorError, match=r"^\[SCHEMA_UNUSABLE\].*subject x cannot be used: the response holds no"
         ):
@@ -439,8 +440,8 @@ TEXT = 'syntax = "proto3"; import "common.proto"; message Order { Money total = 
 COMMON = 'syntax = "proto3"; message Money { int64 units = 1; }'
 
 
-def registry_at(server: SchemaRegistryServer) -> Registry:
-    return Registry(parse_registry_options({"address": server.address, "retry.timeout": "2s"}))
+def registry_at(server: SchemaRegistryServer) -> ProtobufRegistry:
+    return protobuf_registry(parse_registry_options({"address": server.address, "retry.timeout": "2s"}))
 
 
 def messages_of(schema: RegisteredSchema) -> list[str]:
@@ -521,7 +522,7 @@ def test_the_reason_of_protoc_is_in_the_error_and_not_on_standard_error(
 ) -> None:
     server.register("typo", b"", "main.proto", text=BASIC.replace("int64", "int65"))
     with pytest.raises(ConnectorError, match=r'typo.proto:1:50: "int65" is not defined \('):
-        Registry(parse_registry_options({"address": server.address})).latest("typo")
+        protobuf_registry(parse_registry_options({"address": server.address})).latest("typo")
     assert capfd.readouterr() == ("", "")
 
 
@@ -539,7 +540,7 @@ def test_a_schema_whose_references_are_too_large_together_is_refused(
     files = b"" if as_text else compiled(BASIC)
     server.register("all", files, "main.proto", text=BASIC, references=tuple((name, name, 1) for name in names))
     with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*larger than 16 MB"):
-        Registry(parse_registry_options({"address": server.address})).latest("all")
+        protobuf_registry(parse_registry_options({"address": server.address})).latest("all")
 
 
 @pytest.mark.parametrize("name", [b"main.proto", b"google/protobuf/timestamp.proto", b"shop", b"proto3", b"Basic"])

@@ -18,13 +18,12 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType
 
 from connectors.core.errors import ConnectorError
-from connectors.protobuf.pandas_columns import named
+from connectors.functions.call import Call
+from connectors.functions.pandas_columns import named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql._typing import ColumnOrName
-
-    from connectors.protobuf.worker import EncodeCall
 
 __all__ = ["RowFunction", "reading"]
 
@@ -59,31 +58,33 @@ class RowFunction:
         call: encodes.
     """
 
-    def __init__(self, call: EncodeCall) -> None:
+    def __init__(self, call: Call) -> None:
+        self._name = call.function
         self._function: Any = spark_functions.udf(_encoding(call), BinaryType(), useArrow=False)
 
     def __call__(self, data: ColumnOrName) -> Column:
         """Return the column of messages."""
-        return named(self._function(data, spark_functions.typeof(data)), "to_protobuf", data)
+        return named(self._function(data, spark_functions.typeof(data)), self._name, data)
 
     def register(self, spark: SparkSession, name: str) -> None:
         """Make it a function of SQL, of a struct and the name of its type."""
         spark.udf.register(name, self._function)
 
 
-def _encoding(call: EncodeCall) -> Callable[..., bytes | None]:
+def _encoding(call: Call) -> Callable[..., bytes | None]:
     """Return the function of a row and the name of its type."""
 
-    def to_protobuf(struct: Any, name: str | None = None) -> bytes | None:
+    def encode(struct: Any, name: str | None = None) -> bytes | None:
         if name is None:
-            how = "Give the type too, as in to_protobuf_order(event, typeof(event)), or use Spark 4.1 or newer."
-            raise _missing("to_protobuf in SQL, with one argument", how)
+            example = f"{call.function}_order(event, typeof(event))"
+            how = f"Give the type too, as in {example}, or use Spark 4.1 or newer."
+            raise _missing(f"{call.function} in SQL, with one argument", how)
         kind, convert = reading(name)
         value = struct if convert is None or struct is None else convert(struct)
         encoded: bytes | None = call(pa.array([value], kind))[0].as_py()
         return encoded
 
-    return to_protobuf
+    return encode
 
 
 def _missing(needed_by: str, action: str) -> ConnectorError:
@@ -118,7 +119,7 @@ def _arrow_type(name: str) -> pa.DataType:
         if pattern.fullmatch(name):
             return kind
     if name not in _SCALARS:
-        raise _missing(f"to_protobuf of the type {name}", "Leave the column out, cast it, or use Spark 4.1 or newer.")
+        raise _missing(f"a column of the type {name}", "Leave the column out, cast it, or use Spark 4.1 or newer.")
     return _SCALARS[name]
 
 

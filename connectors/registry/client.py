@@ -21,8 +21,8 @@ import httpx2
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.options.kinds import is_loopback
-from connectors.protobuf.errors import schema_unusable
-from connectors.protobuf.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
+from connectors.registry.errors import schema_unusable
+from connectors.registry.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
 
 __all__ = ["RegistryClient"]
 

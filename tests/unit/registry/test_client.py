@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.options import parse_registry_options
+from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
+from connectors.registry.options import parse_registry_options
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.hostile_answers import BASIC, ODD_SCHEMAS
@@ -53,11 +53,11 @@ def tls(certificates: Path, *, mutual: bool = False) -> ssl.SSLContext:
     return context
 
 
-def registry(address: str, **options: str) -> Registry:
-    return Registry(parse_registry_options({"address": address, "retry.timeout": "0", **options}))
+def registry(address: str, **options: str) -> ProtobufRegistry:
+    return protobuf_registry(parse_registry_options({"address": address, "retry.timeout": "0", **options}))
 
 
-def refusal(found: Registry) -> ConnectorError:
+def refusal(found: ProtobufRegistry) -> ConnectorError:
     with pytest.raises(ConnectorError) as caught:
         found.latest("basic")
     assert "canary" not in str(caught.value)
@@ -185,9 +185,9 @@ def test_the_proxy_of_the_environment_is_used_and_left_out_for_the_hosts_that_it
 
 
 def test_asking_a_registry_loads_nothing_that_executors_do_not_need(server: SchemaRegistryServer) -> None:
-    asked = "from connectors.protobuf.confluent.registry import Registry\nimport json, sys\n"
-    asked += "from connectors.protobuf.options import RegistryOptions\n"
-    asked += f"Registry(RegistryOptions(address={server.address!r})).latest('basic')\n"
+    asked = "from connectors.protobuf.confluent.registry import protobuf_registry\nimport json, sys\n"
+    asked += "from connectors.registry.options import RegistryOptions\n"
+    asked += f"protobuf_registry(RegistryOptions(address={server.address!r})).latest('basic')\n"
     asked += "print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
@@ -245,7 +245,7 @@ def test_an_odd_answer_is_one_error(server: SchemaRegistryServer, body: str) -> 
 
 
 @pytest.fixture(scope="module")
-def odd() -> Iterator[tuple[SchemaRegistryServer, Registry]]:
+def odd() -> Iterator[tuple[SchemaRegistryServer, ProtobufRegistry]]:
     with SchemaRegistryServer() as running:
         yield running, registry(running.address)
 
@@ -283,7 +283,7 @@ JSON = st.recursive(
     status=st.sampled_from([200, 200, 200, 100, 204, 206, 302, 304, 400, 401, 404, 407, 418, 500, 599, 999]),
 )
 def test_no_response_makes_another_error_than_ours(
-    odd: tuple[SchemaRegistryServer, Registry], base: dict[str, object], kind: object, noise: bytes, status: int
+    odd: tuple[SchemaRegistryServer, ProtobufRegistry], base: dict[str, object], kind: object, noise: bytes, status: int
 ) -> None:
     server, asking = odd
     allowed = {"SCHEMA_UNUSABLE", "SCHEMA_REGISTRY_UNAVAILABLE", "SCHEMA_NOT_FOUND", "SCHEMA_REGISTRY_ACCESS_DENIED"}
@@ -415,5 +415,5 @@ def test_a_login_for_this_machine_does_not_go_through_a_proxy(
         monkeypatch.setenv("http_proxy", proxy.address)
         monkeypatch.delenv("no_proxy", raising=False)
         options = {"address": server.address, "basic.auth.user.info": "me:canary"}
-        assert Registry(parse_registry_options(options)).latest("basic").schema_id == 1
+        assert protobuf_registry(parse_registry_options(options)).latest("basic").schema_id == 1
         assert proxy.requests == []

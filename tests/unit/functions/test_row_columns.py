@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from connectors.core.errors import ConnectorError
-from connectors.protobuf.row_columns import reading
+from connectors.functions.row_columns import reading
 
 MICROS = pa.timestamp("us", tz="UTC")
 
@@ -47,7 +47,7 @@ def test_a_type_is_read_from_its_name(name: str, kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("name", ["interval year", "interval", "variant", "struct<a:variant>", "struct<c:d:binary>"])
 def test_a_type_that_arrow_does_not_have_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(ConnectorError, match=r"SPARK_FEATURE_MISSING.*to_protobuf of the type"):
+    with pytest.raises(ConnectorError, match=r"SPARK_FEATURE_MISSING.*a column of the type"):
         reading(name)
 
 

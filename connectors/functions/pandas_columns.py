@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.types import DataType, StructField, StructType
 
+from connectors.functions.call import Call
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql._typing import ColumnOrName
-
-    from connectors.protobuf.worker import DecodeCall
 
 __all__ = ["PandasFunction", "named"]
 
@@ -52,15 +52,16 @@ class PandasFunction:
         headers: whether it takes the column of Kafka's headers too.
     """
 
-    def __init__(self, call: DecodeCall, kind: DataType, *, headers: bool) -> None:
+    def __init__(self, call: Call, kind: DataType, *, headers: bool) -> None:
+        self._name = call.function
         wrapped = StructType([StructField(_VALUE, kind)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
             self._wrapped: Any = pandas_udf(_decoding(call, headers=headers), wrapped, PandasUDFType.SCALAR)
 
     def __call__(self, *columns: ColumnOrName) -> Column:
-        """Return the column of structs."""
-        return named(self._wrapped(*columns).getField(_VALUE), "from_protobuf", *columns)
+        """Return the decoded column."""
+        return named(self._wrapped(*columns).getField(_VALUE), self._name, *columns)
 
     def register(self, spark: SparkSession, name: str) -> None:
         """Make it a function of SQL, which takes what it has from a further one."""
@@ -77,7 +78,7 @@ def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
     return column.alias(f"{function}({', '.join(texts)})")
 
 
-def _decoding(call: DecodeCall, *, headers: bool) -> Any:
+def _decoding(call: Call, *, headers: bool) -> Any:
     """Return the function of pandas columns; Spark takes the number of its parameters from its signature."""
 
     def decode(messages: Any, *kafka_headers: Any) -> Any:

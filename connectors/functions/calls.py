@@ -1,0 +1,59 @@
+"""Spark's function for a call, on each Spark; the call itself travels to the workers and builds its codec there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as spark_functions
+from pyspark.sql.types import DataType
+
+from connectors.core.pool import Cache
+from connectors.functions.call import Call
+from connectors.functions.pandas_columns import PandasFunction
+from connectors.functions.row_columns import RowFunction
+
+__all__ = ["active_session", "function_of"]
+
+_functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
+
+
+def active_session() -> SparkSession | None:
+    """Return the active session, and in a thread that has none the default one."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def function_of(
+    call: Call, kind: DataType, session: SparkSession | None, *, headers: bool = False
+) -> Callable[..., Column]:
+    """Return Spark's function for a call, with the result type `kind`; the same one for the same call.
+
+    Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
+    would be one for each batch. The file is of a Spark context, so no other one gets the function. Through Spark
+    Connect nothing is cached: there a plan holds its functions.
+    """
+
+    def convert(column: pa.Array) -> pa.Array:
+        return call(column)
+
+    def convert_with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
+        return call(messages, kafka_headers)
+
+    function: Any = convert_with_headers if headers else convert
+    function.__name__ = call.function
+
+    def make() -> Callable[..., Column]:
+        arrow_udf: Any = getattr(spark_functions, "arrow_udf", None)  # Spark 4.0 has none
+        if arrow_udf is None:
+            return RowFunction(call) if call.encodes else PandasFunction(call, kind, headers=headers)
+        made: Callable[..., Column] = arrow_udf(function, kind)
+        return made
+
+    context: Any = getattr(session, "_sc", None)
+    return make() if context is None else _functions.get((context.applicationId, call, headers), make)

@@ -1,0 +1,141 @@
+"""What frames of all formats share: the magic byte with the schema's id or GUID, in the message or in Kafka's headers.
+
+    00  schema id (4 bytes, big endian)  ...
+    01  schema GUID (16 bytes)           ...
+
+What follows is the format's own: protobuf has message indexes before the message, Avro and JSON the message alone.
+Newer clients can put all of it into a Kafka header, and the message stands alone.
+(confluent-kafka-python, ``schema_registry/common/serde.py``.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import pyarrow as pa
+
+from connectors.core.errors import ConnectorError, SourceGoneError
+from connectors.functions.bad_rows import BadRowError
+from connectors.registry.schemas import Registry
+
+__all__ = [
+    "GUID_END",
+    "ID_END",
+    "WriterSchemas",
+    "explained",
+    "headers_by_name",
+    "read_schema",
+    "remember",
+    "schema_header",
+]
+
+# The Kafka headers that hold the id or GUID of the key's and of the value's schema.
+_KEY_HEADER: Final = "__key_schema_id"
+_VALUE_HEADER: Final = "__value_schema_id"
+ID_END: Final = 5
+GUID_END: Final = 17
+_FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
+_MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
+_MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
+
+S = TypeVar("S")
+
+
+def read_schema(data: bytes) -> tuple[int | str, int]:
+    """Return the schema's id, or its GUID in hexadecimal digits, and where it ends; BadRowError if it is no frame."""
+    if data[:1] == b"\x00" and len(data) >= ID_END:
+        return int.from_bytes(data[1:ID_END], "big"), ID_END
+    if data[:1] == b"\x01" and len(data) >= GUID_END:
+        return data[1:GUID_END].hex(), GUID_END
+    raise BadRowError(f"is no Confluent frame: it begins with {data[:6].hex(' ') or 'no byte'}")
+
+
+def schema_header(headers: Mapping[str, Any], *, is_key: bool) -> bytes | None:
+    """Return the header that has the schema of the key, or of the value; None where there is none."""
+    value = headers.get(_KEY_HEADER if is_key else _VALUE_HEADER)
+    return None if value is None else bytes(value)
+
+
+def explained(error: BadRowError, headers: Mapping[str, Any], *, is_key: bool) -> BadRowError:
+    """Return the error for a message without a frame; it says so if the other column has its schema in a header."""
+    other = _VALUE_HEADER if is_key else _KEY_HEADER
+    if headers.get(other) is None:
+        return error
+    column = "value" if is_key else "key"
+    return BadRowError(f"{error}; if this is the {column}, give isKey={not is_key}: {other} has its id")
+
+
+def headers_by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
+    """Return Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, by name; of several with one name the last."""
+
+    def mapping(row: list[Any] | None) -> Mapping[str, Any] | None:
+        if row and isinstance(row[0], dict):
+            return {header["key"]: header["value"] for header in row}
+        return None if row is None else dict(row)
+
+    return [mapping(row) for row in headers.to_pylist()]
+
+
+class WriterSchemas(Generic[S]):
+    """Fetches the schemas of frames, and remembers for a while which ones the registry cannot give.
+
+    If `permissive`, a schema that the registry cannot give is a reason for bad rows, while it gives others; else only
+    one that it does not have is.
+    """
+
+    def __init__(self, *, permissive: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._permissive, self._clock = permissive, clock
+        self._failures: dict[int | str, tuple[str, float]] = {}
+
+    def get(
+        self, registry: Registry[S], wanted: Iterable[int | str], rows: Mapping[int | str, int]
+    ) -> dict[int | str, S | str]:
+        """Return each schema, or why it cannot be had.
+
+        Args:
+            registry: is asked.
+            wanted: ids and GUIDs.
+            rows: how many rows have each: those of most rows come first, since garbage has another id in each row.
+
+        Raises:
+            ConnectorError: for what is wrong with the registry and not with a row.
+        """
+        order = sorted(wanted, key=lambda schema: -rows.get(schema, 0))
+        results = self._fetch(registry, order)
+        return {
+            schema: results.get(schema)
+            or (
+                f"has the schema {schema}, which was not asked for: the registry gives none for "
+                f"{_MOST_FAILURES} others of this batch"
+            )
+            for schema in order
+        }
+
+    def _fetch(self, registry: Registry[S], wanted: list[int | str]) -> dict[int | str, S | str]:
+        """Return schemas, and for each that cannot be had the reason; without those that are too many to ask for."""
+        now = self._clock()
+        failures = {schema: self._failures[schema] for schema in wanted if schema in self._failures}
+        results: dict[int | str, S | str] = {
+            schema: reason for schema, (reason, until) in failures.items() if until >= now
+        }
+        new = [schema for schema in wanted if schema not in failures]
+        failed_before = [schema for schema in failures if schema not in results]
+        fetched = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
+        for schema, result in fetched.items():
+            if not isinstance(result, ConnectorError):
+                results[schema] = result
+                continue
+            if not (self._permissive or isinstance(result, SourceGoneError)):
+                raise result
+            results[schema] = str(result)
+            remember(self._failures, schema, (str(result), self._clock() + _FAILED_SECONDS))
+        return results
+
+
+def remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
+    """Put an entry into a dictionary of bounded size."""
+    if len(memory) >= _MOST_REMEMBERED:
+        memory.clear()
+    memory[key] = value

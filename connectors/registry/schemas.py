@@ -1,0 +1,228 @@
+"""Schemas of registries that speak Confluent's REST interface: fetched by id, GUID or subject, with references.
+
+A `SchemaForm` says what is made of a schema, such as a descriptor set. Schemas stay in the process: a schema never
+changes under its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.extras import extra_imports
+from connectors.core.pool import Cache
+from connectors.core.retry import RetryPolicy, retry
+from connectors.registry.errors import schema_unusable
+from connectors.registry.options import RegistryOptions
+
+if TYPE_CHECKING:
+    from connectors.registry.client import RegistryClient
+
+__all__ = ["MOST_BYTES", "OWN", "TOO_LARGE", "Ask", "Registry", "SchemaForm", "gather", "text_of"]
+
+_MOST_LEVELS: Final = 50
+_MOST_FILES: Final = 1000
+MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports
+TOO_LARGE: Final = f"with what it imports it is larger than {MOST_BYTES >> 20} MB"
+_MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
+_LARGEST_ID: Final = 2**32 - 1
+_UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
+_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
+OWN: Final = ""
+"""Stands for the name of a schema's own text among those of its references."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+Ask = Callable[[str, str], dict[str, Any]]
+"""Asks for the schema at a path, where the second argument says what it is; returns the response."""
+
+
+class SchemaForm(Protocol[S_co]):
+    """How schemas of one format are asked for, and what is made of them; one for each client.
+
+    Attributes:
+        extra: the extra of this pack that brings what a client of a registry needs.
+    """
+
+    extra: str
+
+    def ask(self, client: RegistryClient, path: str, what: str) -> Any:
+        """Return the response for the schema at a path. Raises as `RegistryClient.get`."""
+        ...
+
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> S_co:
+        """Return what is made of a schema; the id is -1 where only its GUID is known."""
+        ...
+
+
+def _is_unavailable(result: object) -> bool:
+    return isinstance(result, ServiceUnavailableError)
+
+
+class Registry(Generic[S]):
+    """A client of a registry; safe to use from several threads."""
+
+    def __init__(self, options: RegistryOptions, form: SchemaForm[S]) -> None:
+        with extra_imports(form.extra, "schemaRegistry"):
+            from connectors.registry.client import RegistryClient  # noqa: PLC0415 - loads httpx2
+
+        self._options, self._form = options, form
+        self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
+        self._schemas = Cache(_MOST_SCHEMAS)
+        self._last_served = _UNASSIGNED
+        self._client = RegistryClient(options)
+
+    def by_ids(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, S | ConnectorError]:
+        """Return several schemas, and for each that cannot be had the reason.
+
+        While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
+        id, and some registries answer 5xx for ids that they cannot have given.
+
+        Args:
+            ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
+            most_failures: how many may fail before no further one is asked for.
+            patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
+        """
+        results: dict[int | str, S | ConnectorError | None] = dict.fromkeys(ids)
+        policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)
+        end = time.monotonic() + self._options.retry_timeout + self._options.timeout
+
+        def ask() -> None:
+            self._ask_once(results, most_failures, end)
+
+        with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
+            retry(ask, policy)
+        failures = [error for error in results.values() if isinstance(error, ConnectorError)]
+        odd = [error for error in failures if not isinstance(error, SourceGoneError)]
+        if odd:
+            odd.sort(key=_is_unavailable)
+            if not self._serves():
+                raise odd[-1]
+            with contextlib.suppress(ServiceUnavailableError):
+                ask()  # the registry may serve again only since then
+        asked = {schema: result for schema, result in results.items() if result is not None}
+        failed = sum(isinstance(result, ConnectorError) for result in asked.values())
+        if odd and len(asked) < len(results) and failed < most_failures:
+            raise odd[-1]  # no time was left to ask for these
+        return asked
+
+    def _ask_once(self, results: dict[int | str, S | ConnectorError | None], most_failures: int, end: float) -> None:
+        """Ask for each schema without a result, and for each for which the registry did not answer."""
+        failures = sum(
+            isinstance(result, ConnectorError) and not _is_unavailable(result) for result in results.values()
+        )
+        trouble: ConnectorError | None = None
+        for schema, result in tuple(results.items()):
+            if result is not None and not _is_unavailable(result):
+                continue
+            if failures >= most_failures or (trouble is not None and time.monotonic() > end):
+                break
+            try:
+                results[schema] = self._by_id(schema)
+            except ConnectorError as error:
+                if _is_unavailable(error):
+                    trouble = error
+                elif error.code not in _OF_ONE_SCHEMA:
+                    raise
+                results[schema] = error
+                failures += 1
+        if trouble is not None:
+            raise trouble
+
+    def _by_id(self, schema: int | str) -> S:
+        path, what = f"/schemas/ids/{schema}", f"schema id {schema}"
+        if isinstance(schema, str):
+            path, what = f"/schemas/guids/{UUID(schema)}", f"schema GUID {UUID(schema)}"
+
+        def ask() -> S:
+            return self._form.build(self._ask(path, what), what, schema if isinstance(schema, int) else -1, self._ask)
+
+        registered: S = self._schemas.get(path, ask)
+        self._last_served = path
+        return registered
+
+    def _serves(self) -> bool:
+        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
+        try:
+            self._ask(self._last_served, "schema")
+        except ConnectorError as error:
+            return isinstance(error, SourceGoneError)
+        return True
+
+    def latest(self, subject: str) -> S:
+        """Return the latest version of a subject, with a new request each time. Raises as `RegistryClient.get`."""
+        what = f"subject {subject}"
+
+        def ask() -> S:
+            response = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
+            schema_id = response.get("id")
+            if type(schema_id) is not int or not 0 <= schema_id <= _LARGEST_ID:
+                raise schema_unusable(what, "the response holds no id")
+            return self._form.build(response, what, schema_id, self._ask)
+
+        return retry(ask, self._policy)
+
+    def _ask(self, path: str, what: str) -> dict[str, Any]:
+        response: dict[str, Any] = self._form.ask(self._client, path, what)
+        text_of(response, "schema", what)
+        return response
+
+
+def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -> dict[str, str]:
+    """Return the text of a schema, as `OWN`, and of all that it refers to, under the names by which it does.
+
+    Raises:
+        ConnectorError: SCHEMA_UNUSABLE for a schema of another type, too large, or with references without an end.
+    """
+    texts: dict[str, str] = {}
+    total = 0
+
+    def visit(name: str, response: Mapping[str, Any], what: str, level: int) -> None:
+        kind = text_of(response, "schemaType", what, "AVRO")
+        if kind != schema_type:
+            raise schema_unusable(what, f"it is a schema of the type {kind!r}")
+        if level > _MOST_LEVELS or len(texts) >= _MOST_FILES:
+            raise schema_unusable(what, "its references go round in a circle, or are too many")
+        schema = text_of(response, "schema", what)
+        nonlocal total
+        total += len(schema)
+        if total > MOST_BYTES:
+            raise schema_unusable(what, TOO_LARGE)
+        texts[name] = schema
+        for imported, path in _references(response, what):
+            if imported not in texts:
+                inner = f"{what}, reference {imported!r}"
+                visit(imported, ask(path, inner), inner, level + 1)
+
+    visit(OWN, response, what, 0)
+    return texts
+
+
+def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each reference, and the path of its schema."""
+    references = response.get("references") or ()
+    if not isinstance(references, list | tuple):
+        raise schema_unusable(what, "its references are no list")
+    for reference in references:
+        imported, subject = (text_of(reference, key, what) for key in ("name", "subject"))
+        if type(reference.get("version")) is not int:
+            raise schema_unusable(what, f"its reference {imported!r} has no version")
+        yield imported, f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
+
+
+def text_of(response: object, key: str, what: str, default: str | None = None) -> str:
+    """Return a text of a response; SCHEMA_UNUSABLE where there is none, and no default."""
+    value = response.get(key) if isinstance(response, dict) else None
+    value = default if value is None else value
+    if not isinstance(value, str) or _SURROGATE.search(value):
+        raise schema_unusable(what, f"the response holds no {key}; is this the address of a schema registry?")
+    return value
