@@ -30,6 +30,7 @@ LAYERS: dict[str, set[str] | None] = {
     "observe": {"core", "spool", "observe"},
     "functions": {"core", "functions"},
     "registry": {"core", "functions", "registry"},
+    "avro": {"core", "functions", "registry", "avro"},
     "protobuf": {"core", "functions", "registry", "protobuf"},
     "doctor": {"core", "doctor"},
     "testing": None,

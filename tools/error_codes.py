@@ -97,6 +97,8 @@ class _Tree:
         self._modules = {module.name: module for module in _modules(root)}
         self._calls: dict[str, list[tuple[_Module, ast.Call]]] = {}
         self._errors = {
+            "AvroAnalysisError",
+            "AvroDataError",
             "ProtobufAnalysisError",
             "ProtobufDataError",
             *(name for name in core_errors.__all__ if name.endswith("Error")),

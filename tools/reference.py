@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from connectors.avro.options import AvroOptions
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -148,6 +149,15 @@ _KINESIS_SOURCE_GROUPS = (
 _KINESIS_SINK_GROUPS = (
     Group("What to write", "write", "streamName streamARN ordered"),
     Group("Requests", "write", "maxRecordsPerRequest maxBytesPerRequest"),
+)
+_AVRO_GROUPS = (
+    Group("Bad records", "from", "mode on.error"),
+    Group(
+        "Schemas and types of columns",
+        "from",
+        "avroSchema datetimeRebaseMode recursiveFieldMaxDepth enableStableIdentifiersForUnionType "
+        "stableIdentifierPrefixForUnionType",
+    ),
 )
 _PROTOBUF_GROUPS = (
     Group("Bad records", "from, to", "mode on.error"),
@@ -404,11 +414,44 @@ def _protobuf() -> str:
     )
 
 
+def _avro() -> str:
+    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS))
+    return "\n".join(
+        [
+            "# `from_avro`",
+            "",
+            "<!-- blocks not run: signatures -->",
+            "Generated from the code by `./dev docs`.",
+            "",
+            "```python",
+            "from connectors.avro import from_avro",
+            "",
+            "from_avro(data, jsonFormatSchema=None, options=None, *, fields=None)",
+            "```",
+            "",
+            "The first three parameters are those of `pyspark.sql.avro.functions`, and columns have the types of",
+            "[Spark's own](https://spark.apache.org/docs/latest/sql-data-sources-avro.html), except that `time-micros`",
+            "and timestamps in nanoseconds are `BIGINT` on every Spark. A union as the whole schema is read here;",
+            "Spark's own function makes a bad row of each of its values.",
+            "",
+            "## Options",
+            "",
+            "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
+            *table,
+            "",
+            "## Options in detail",
+            *details,
+            "",
+        ]
+    )
+
+
 PAGES: Mapping[Path, Callable[[], str]] = {
     Path("docs/reference/pubsub.md"): _pubsub,
     Path("docs/reference/kafka.md"): _kafka,
     Path("docs/reference/kinesis.md"): _kinesis,
     Path("docs/reference/protobuf.md"): _protobuf,
+    Path("docs/reference/avro.md"): _avro,
     Path("docs/reference/command-line.md"): commands_page,
     Path("docs/reference/errors.md"): errors_page,
     Path("docs/reference/metrics.md"): metrics_page,

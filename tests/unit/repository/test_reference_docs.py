@@ -45,6 +45,7 @@ def test_a_page_that_the_code_names_is_there(link: str) -> None:
         ("kinesis", {"streamName", "streamARN"}),
         ("kafka", {"kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "topic"}),
         ("protobuf", set()),
+        ("avro", set()),
     ],
 )
 def test_the_page_begins_with_one_table_of_all_options_the_required_ones_first(page: str, required: set[str]) -> None:

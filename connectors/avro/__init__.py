@@ -1,0 +1,16 @@
+"""Avro messages in columns, without a jar: Spark's ``from_avro``.
+
+    from connectors.avro import from_avro
+
+`functions` is where to begin; then `schema` (parsing, columns and resolution) and `decoder`, whose `rows` is the
+reference and whose `columns` is the fast one.
+"""
+
+from __future__ import annotations
+
+from connectors.core.extras import extra_imports, spark_imports
+
+with spark_imports("connectors.avro"), extra_imports("avro", "connectors.avro"):
+    from connectors.avro.functions import from_avro
+
+__all__ = ["from_avro"]

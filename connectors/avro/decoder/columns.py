@@ -1,0 +1,460 @@
+"""Decodes a batch field by field: each field of all rows at once, by numpy.
+
+Every row has a place, and what is read moves it on. A row that cannot be read stays at its end, where each further read
+fails again, so that it needs no attention; and no row touches another one's bytes. Texts are taken out of the batch by
+Arrow, as every second one of a column whose offsets are the beginnings and ends: places only grow within a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from connectors.avro.decoder.rows import EMPTY_ITEMS, LEVELS, RowDecoder, column_of
+from connectors.avro.decoder.varints import PADDING, Places, Words, read_varints, unzigzag
+from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS, MICROS, decimal_of, is_checked_time, is_millis
+from connectors.avro.schema.parser import AvroType
+from connectors.avro.schema.plan import Node
+from connectors.functions.bad_rows import BadRowError
+from connectors.functions.columns import bitmap, list_array, offsets_of, struct_array
+
+__all__ = ["ColumnDecoder"]
+
+_FEW_ROWS: Final = 4  # with so few rows left in long lists, the rest is read row by row
+_MANY_ITEMS: Final = 32
+_INT_BYTES: Final = 5
+_MASK: Final = np.uint64(0xFFFFFFFF)
+_LARGEST_MILLIS: Final = (2**63 - 1) // MICROS
+_EARLY: Final = "ends too early"
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The bytes of a batch, padded, and which rows cannot be read."""
+
+    data: npt.NDArray[np.uint8]
+    words: Words
+    dead: Mask
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Rows that are read together, in their order: their numbers in the batch, their places and their ends."""
+
+    rows: Places
+    place: Places
+    end: Places
+
+    def pick(self, which: Places) -> Cursor:
+        """Return a cursor over some of them."""
+        return Cursor(self.rows[which], self.place[which], self.end[which])
+
+
+class ColumnDecoder:
+    """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
+
+    def __init__(self, plan: Node, rows: RowDecoder, *, strict: bool) -> None:
+        self._plan, self._rows, self._strict = plan, rows, strict
+        self._readers: dict[str, Callable[[Batch, Node, Cursor, int], pa.Array | None]] = {
+            "null": self._null,
+            "boolean": self._boolean,
+            "int": self._number,
+            "long": self._number,
+            "float": self._float,
+            "double": self._float,
+            "bytes": self._bytes,
+            "string": self._bytes,
+            "fixed": self._bytes,
+            "enum": self._enum,
+            "array": self._list,
+            "map": self._list,
+            "record": self._record,
+            "union": self._union,
+            "member": self._member,
+            "error": self._error,
+        }
+
+    def decode(self, messages: pa.BinaryArray) -> tuple[pa.Array, dict[int, str]]:
+        """Return a value for each message, which may not be NULL, and why some cannot be read: those have any value."""
+        bounds = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset : messages.offset + len(messages) + 1]
+        begin, end = int(bounds[0]), int(bounds[-1])
+        data = np.zeros(end - begin + PADDING, np.uint8)
+        if end > begin:
+            data[: end - begin] = np.frombuffer(messages.buffers()[2], np.uint8)[begin:end]
+        words = np.ndarray(len(data) - 7, np.dtype("<u8"), data, strides=(1,))
+        places = bounds.astype(np.int64) - begin
+        batch = Batch(data, words, np.zeros(len(messages), np.bool_))
+        cursor = Cursor(np.arange(len(messages)), places[:-1].copy(), places[1:])
+        values = self._read(batch, self._plan, cursor, 0)
+        return values, batch.errors
+
+    def _read(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
+        """Read a value of each row of a cursor; None where nothing is made of it."""
+        return self._readers[node.kind](batch, node, cursor, level)
+
+    # --- numbers ------------------------------------------------------------------------------------------------
+
+    def _raw(self, batch: Batch, cursor: Cursor, most_bytes: int = 10) -> Words:
+        raw, after, endless = read_varints(batch.data, batch.words, cursor.place)
+        bad = after > cursor.end
+        if most_bytes == _INT_BYTES:
+            long = after - cursor.place > _INT_BYTES
+            if long.any():
+                endless = long
+        if endless is not None and endless.any():
+            self._fail(batch, cursor, endless & ~bad, f"has a number of more than {most_bytes} bytes")
+            bad |= endless
+        if bad.any():
+            self._fail(batch, cursor, bad, _EARLY)
+            raw[bad] = 0
+            after[bad] = cursor.end[bad]
+        cursor.place = after
+        return raw & _MASK if most_bytes == _INT_BYTES and len(raw) and raw.max() > _MASK else raw
+
+    @staticmethod
+    def _fail(batch: Batch, cursor: Cursor, bad: Mask, reason: str) -> None:
+        """Note that rows cannot be read, unless that is known, and put them to their ends."""
+        which = np.flatnonzero(bad)
+        rows = cursor.rows[which]
+        fresh = rows[~batch.dead[rows]]
+        if len(fresh):
+            batch.dead[fresh] = True
+            batch.errors |= dict.fromkeys(fresh.tolist(), reason)
+        cursor.place[which] = cursor.end[which]
+
+    def _number(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        values = unzigzag(self._raw(batch, cursor, _INT_BYTES if node.kind == "int" else 10))
+        if node.arrow is None or node.reader is None:
+            return None
+        return self._number_column(batch, node.reader, node.arrow, cursor, values)
+
+    def _number_column(
+        self, batch: Batch, reader: AvroType, arrow: pa.DataType, cursor: Cursor, values: Places
+    ) -> pa.Array:
+        if is_millis(reader):
+            bad = (values > _LARGEST_MILLIS) | (values < -_LARGEST_MILLIS - 1)
+            if bad.any():
+                self._fail(batch, cursor, bad, "long overflow: a timestamp in milliseconds")
+                values[bad] = 0
+            values = values * MICROS
+        if self._strict and is_checked_time(reader):
+            bad = values < (FIRST_DAY if reader.logical == "date" else FIRST_MICROS)
+            why = f"has a {reader.logical} of before the calendars agree, and datetimeRebaseMode=EXCEPTION"
+            self._fail(batch, cursor, bad, why)
+        if reader.kind == "float":
+            values = values.astype(np.float32)
+        return _primitive(values.astype(_numpy(arrow)), arrow)
+
+    def _float(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        size = 4 if node.kind == "float" else 8
+        place = cursor.place
+        self._step(batch, cursor, size)
+        if node.arrow is None:
+            return None
+        words = batch.words[np.minimum(place, len(batch.words) - 1)]
+        values = words.astype(np.uint32).view(np.float32) if size == 4 else words.view(np.float64)  # noqa: PLR2004
+        return _primitive(values.astype(_numpy(node.arrow), copy=False), node.arrow)
+
+    def _boolean(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        values = batch.data[cursor.place] == 1
+        self._step(batch, cursor, 1)
+        if node.arrow is None:
+            return None
+        bits = pa.py_buffer(np.packbits(values, bitorder="little").tobytes())
+        return pa.Array.from_buffers(node.arrow, len(values), [None, bits])
+
+    def _step(self, batch: Batch, cursor: Cursor, size: int | Places) -> None:
+        after = cursor.place + size
+        bad = after > cursor.end
+        cursor.place = after
+        if bad.any():
+            self._fail(batch, cursor, bad, _EARLY)
+
+    @staticmethod
+    def _null(batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG004
+        return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
+
+    def _error(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        self._fail(batch, cursor, np.ones(len(cursor.rows), np.bool_), f"cannot be read: {node.reason}")
+        return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
+
+    # --- texts --------------------------------------------------------------------------------------------------
+
+    def _bytes(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        if node.kind == "fixed":
+            lengths = np.full(len(cursor.rows), node.size, np.int64)
+        else:
+            lengths = unzigzag(self._raw(batch, cursor))
+            bad = lengths < 0
+            if bad.any():
+                self._fail(batch, cursor, bad, "has a length of less than 0")
+                lengths[bad] = 0
+        bad = lengths > cursor.end - cursor.place
+        if bad.any():
+            self._fail(batch, cursor, bad, _EARLY)
+            lengths[bad] = 0
+        begin = cursor.place
+        cursor.place = begin + lengths
+        if node.arrow is None:
+            return None
+        texts = _texts(batch, begin, cursor.place, pa.string() if kinds.is_string(node.arrow) else pa.binary())
+        return self._decimals(batch, node, cursor, texts) if kinds.is_decimal(node.arrow) else texts
+
+    def _decimals(self, batch: Batch, node: Node, cursor: Cursor, texts: pa.Array) -> pa.Array:
+        assert node.reader is not None  # noqa: S101 - where there is a column
+        values: list[Any] = []
+        bad = np.zeros(len(texts), np.bool_)
+        reasons: dict[str, list[int]] = {}
+        for place, data in enumerate(texts.to_pylist()):
+            try:
+                values.append(decimal_of(data, node.reader.precision, node.reader.scale))
+            except BadRowError as error:
+                values.append(0)
+                reasons.setdefault(str(error), []).append(place)
+        for reason, which in reasons.items():
+            bad[:] = False
+            bad[which] = True
+            self._fail(batch, cursor, bad, reason)
+        return pa.array(values, node.arrow)
+
+    def _enum(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        index = unzigzag(self._raw(batch, cursor, _INT_BYTES))
+        bad = (index < 0) | (index >= len(node.symbols))
+        if bad.any():
+            self._fail(batch, cursor, bad, f"has a symbol that an enum of {len(node.symbols)} does not have")
+            index[bad] = 0
+        if node.arrow is None:
+            return None
+        unknown = np.array([symbol is None for symbol in node.symbols])
+        if unknown.any():
+            bad = unknown[index]
+            self._fail(batch, cursor, bad, "has a symbol of an enum, which the reader's does not have")
+        if not node.symbols:
+            return pa.array([""] * len(index), pa.string())
+        return pa.array([symbol or "" for symbol in node.symbols], pa.string()).take(pa.array(index))
+
+    # --- what holds others --------------------------------------------------------------------------------------
+
+    def _record(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
+        if level > LEVELS:
+            why = f"is nested more than {LEVELS} levels deep"
+            self._fail(batch, cursor, np.ones(len(cursor.rows), np.bool_), why)
+            return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
+        children = [self._read(batch, child, cursor, level + 1) for child in node.children]
+        if node.arrow is None:
+            return None
+        columns = [
+            children[output.source] if output.source >= 0 else _repeated(output.default, part.type, len(cursor.rows))
+            for part, output in zip(node.arrow, node.outputs, strict=True)
+        ]
+        return struct_array(node.arrow, columns, len(cursor.rows))
+
+    def _union(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
+        index = unzigzag(self._raw(batch, cursor, _INT_BYTES))
+        bad = (index < 0) | (index >= len(node.children))
+        if bad.any():
+            self._fail(batch, cursor, bad, f"has a branch that a union of {len(node.children)} does not have")
+        if batch.errors:
+            index[batch.dead[cursor.rows]] = -1
+        parts: list[tuple[int, Places, pa.Array]] = []
+        for branch, child in enumerate(node.children):
+            which = np.flatnonzero(index == branch)
+            if len(which) == 0 or (child.kind == "null" and node.members is None):
+                continue
+            part = cursor.pick(which)
+            column = self._read(batch, child, part, level)
+            cursor.place[which] = part.place
+            if node.arrow is not None:
+                parts.append((branch, which, column))
+        if node.arrow is None:
+            return None
+        if node.members is None:
+            return _scattered([(which, column) for _, which, column in parts], node.arrow, len(index))
+        members = [(node.members[branch], which, column) for branch, which, column in parts]
+        return _members(node.arrow, members, len(index))
+
+    def _member(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
+        column = self._read(batch, node.children[0], cursor, level)
+        assert node.members is not None  # noqa: S101 - that is what it is
+        return _members(node.arrow, [(node.members[0], np.arange(len(cursor.rows)), column)], len(cursor.rows))
+
+    # --- lists --------------------------------------------------------------------------------------------------
+
+    def _list(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
+        """Read arrays and maps, block by block; in a block the first item of each row, then the second, and so on."""
+        assert node.item is not None  # noqa: S101 - of an array or a map
+        items = _Items(node.item, [], [])
+        totals = np.zeros(len(cursor.rows), np.int64)
+        pending = np.arange(len(cursor.rows))
+        while len(pending):
+            block = cursor.pick(pending)
+            counts = self._counts(batch, node.item, block, totals[pending])
+            cursor.place[pending] = block.place
+            pending, counts = pending[counts > 0], counts[counts > 0]
+            totals[pending] += counts
+            self._block(batch, items, cursor, (pending, counts.copy()), level + 1)
+        return None if node.arrow is None else items.column(node, len(cursor.rows))
+
+    def _counts(self, batch: Batch, item: Node, cursor: Cursor, totals: Places) -> Places:
+        """Read how many items come next; 0 at the end, and where there is no room for them."""
+        counts = unzigzag(self._raw(batch, cursor))
+        sized = np.flatnonzero(counts < 0)
+        if len(sized):
+            counts[sized] = -counts[sized]
+            part = cursor.pick(sized)
+            self._raw(batch, part)  # how many bytes they have
+            cursor.place[sized] = part.place
+        room = (cursor.end - cursor.place) // item.least if item.least else EMPTY_ITEMS - totals
+        bad = (counts > room) | (counts < 0)
+        if bad.any():
+            self._fail(batch, cursor, bad, "has a list of items, which do not fit")
+        if batch.errors:
+            counts[batch.dead[cursor.rows]] = 0
+        return counts
+
+    def _block(self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
+        active, left = block
+        if items.node.width and len(active):
+            self._wide_block(batch, items, cursor, block, level)
+            return
+        while len(active):
+            if len(active) <= _FEW_ROWS and left.max() > _MANY_ITEMS:
+                self._few_rows(batch, items, cursor, block)
+                return
+            part = cursor.pick(active)
+            items.add(active, self._read(batch, items.node, part, level))
+            cursor.place[active] = part.place
+            left -= 1
+            more = left > 0
+            if batch.errors:
+                more &= ~batch.dead[cursor.rows[active]]
+            active, left = block = active[more], left[more]
+
+    def _wide_block(
+        self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places], level: int
+    ) -> None:
+        """Read a block of items of one width, all at once."""
+        active, counts = block
+        owners = np.repeat(active, counts)
+        width = items.node.width or 0
+        ends = np.cumsum(counts)
+        within = np.arange(len(owners)) - np.repeat(ends - counts, counts)
+        part = Cursor(cursor.rows[owners], cursor.place[owners] + within * width, cursor.end[owners])
+        items.add(owners, self._read(batch, items.node, part, level))
+        cursor.place[active] += counts * width
+
+    def _few_rows(self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places]) -> None:
+        for which, count in zip(*(part.tolist() for part in block), strict=True):
+            begin = int(cursor.place[which])
+            data = batch.data[begin : int(cursor.end[which])].tobytes()
+            one = cursor.pick(np.array([which]))
+            try:
+                values, size = self._rows.items(items.node, data, count)
+            except BadRowError as error:
+                self._fail(batch, one, np.array([True]), str(error))
+                cursor.place[which] = one.place[0]
+                continue
+            cursor.place[which] = begin + size
+            column = None if items.node.arrow is None else column_of(values, items.node.arrow)
+            items.add(np.full(count, which), column)
+
+
+@dataclass(slots=True)
+class _Items:
+    """The items of lists, in the order in which they were read, and the lists that they are in."""
+
+    node: Node
+    owners: list[Places]
+    columns: list[pa.Array]
+
+    def add(self, owners: Places, column: pa.Array | None) -> None:
+        if column is not None:
+            self.owners.append(owners)
+            self.columns.append(column)
+
+    def column(self, node: Node, count: int) -> pa.Array:
+        """Return the lists."""
+        assert node.arrow is not None  # noqa: S101 - asked for only then
+        if not self.columns:
+            values = pa.array([], self.node.arrow)
+            return list_array(node.arrow, np.zeros(count + 1, np.int32), values)
+        owners = np.concatenate(self.owners)
+        values = self.columns[0] if len(self.columns) == 1 else pa.concat_arrays(self.columns)
+        if len(self.columns) > 1:
+            order = np.argsort(owners, kind="stable")
+            owners, values = owners[order], values.take(pa.array(order))
+        if node.kind == "map":
+            last = _last_of_each_key(owners, values.field(0))
+            if last is not None:
+                owners, values = owners[last], values.take(pa.array(last))
+        return list_array(node.arrow, offsets_of(np.bincount(owners, minlength=count)), values)
+
+
+def _last_of_each_key(owners: Places, keys: pa.Array) -> Places | None:
+    """Return which entries of maps remain: of several with one key the last; None if all do."""
+    codes = keys.view(pa.binary()).dictionary_encode()
+    pairs = owners * (len(codes.dictionary) + 1) + codes.indices.to_numpy()
+    _, first_from_end = np.unique(pairs[::-1], return_index=True)
+    if len(first_from_end) == len(pairs):
+        return None
+    return np.sort(len(pairs) - 1 - first_from_end)
+
+
+def _numpy(arrow: pa.DataType) -> np.dtype[Any]:
+    if kinds.is_date32(arrow):
+        return np.dtype(np.int32)
+    if kinds.is_timestamp(arrow) or kinds.is_duration(arrow):
+        return np.dtype(np.int64)
+    kind: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
+    return kind
+
+
+def _primitive(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _texts(batch: Batch, begin: Places, end: Places, kind: pa.DataType) -> pa.Array:
+    bounds = np.empty(2 * len(begin) + 1, np.int32)
+    bounds[:-1:2], bounds[1::2] = begin, end
+    bounds[-1] = end[-1] if len(end) else 0
+    gaps = pa.Array.from_buffers(kind, 2 * len(begin), [None, pa.py_buffer(bounds), pa.py_buffer(batch.data)])
+    return gaps.take(pa.array(np.arange(0, 2 * len(begin), 2, dtype=np.uint32)))
+
+
+def _repeated(default: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return column_of([default], kind).take(pa.array(np.zeros(count, np.uint32)))
+
+
+def _scattered(parts: list[tuple[Places, pa.Array]], kind: pa.DataType, count: int) -> pa.Array:
+    """Return a column with these values at these places, and NULL elsewhere."""
+    if not parts:
+        return pa.nulls(count, kind)
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
+    source = np.full(count, -1, np.int64)
+    begin = 0
+    for which, column in parts:
+        source[which] = np.arange(begin, begin + len(column))
+        begin += len(column)
+    values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([column for _, column in parts])
+    return values.take(pa.array(source, mask=source < 0))
+
+
+def _members(kind: pa.DataType, parts: list[tuple[int, Places, pa.Array]], count: int) -> pa.Array:
+    """Return structs, each with the one member that it has; NULL where there is none."""
+    valid = np.zeros(count, np.bool_)
+    for member, which, _ in parts:
+        valid[which] = member != -1
+    columns = [
+        _scattered([(which, column) for member, which, column in parts if member == place], part.type, count)
+        for place, part in enumerate(kind)
+    ]
+    return struct_array(kind, columns, count, bitmap(valid))

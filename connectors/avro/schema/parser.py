@@ -1,0 +1,224 @@
+"""Avro schemas as trees: read from their JSON by the rules of Avro's specification.
+
+As in Spark, default values are not validated, and a logical type that does not fit its type is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from connectors.avro.errors import AvroAnalysisError
+
+__all__ = ["NO_DEFAULT", "AvroField", "AvroType", "parse_schema"]
+
+PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+NAMED: Final = {"record", "enum", "fixed"}
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+_LOGICAL: Final = {
+    "date": "int",
+    "timestamp-millis": "long",
+    "timestamp-micros": "long",
+    "local-timestamp-millis": "long",
+    "local-timestamp-micros": "long",
+}
+NO_DEFAULT: Final = object()
+_CATALYST_TYPE: Final = "spark.sql.catalyst.type"
+_SHOWN: Final = 200
+
+
+@dataclass(slots=True, eq=False)
+class AvroField:
+    """A field of a record; the default is JSON, or `NO_DEFAULT`."""
+
+    name: str
+    type: AvroType
+    default: Any
+    aliases: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """A type of a schema; a recursive one holds itself.
+
+    Attributes:
+        kind: such as ``int``, ``record`` or ``union``.
+        name: the full name of a record, enum or fixed.
+        items: of an array, or the values of a map.
+        logical: the logical type, if it fits; ``decimal`` has a precision and a scale.
+        catalyst: the type of Spark that Spark's own writer has put into the schema.
+    """
+
+    kind: str
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    fields: list[AvroField] = field(default_factory=list)
+    symbols: tuple[str, ...] = ()
+    default_symbol: str | None = None
+    size: int = 0
+    items: AvroType | None = None
+    branches: tuple[AvroType, ...] = ()
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+    catalyst: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """The name without a namespace; of a type without a name, its kind."""
+        return self.name.rpartition(".")[2] or self.kind
+
+
+def parse_schema(text: str, where: str) -> AvroType:
+    """Return the schema that a JSON text describes.
+
+    Raises:
+        AvroAnalysisError: CANNOT_PARSE_AVRO_SCHEMA, which says what is wrong.
+    """
+    try:
+        return _Parser().parse(json.loads(text), "")
+    except RecursionError:
+        why = "it is nested too deeply"
+    except (ValueError, TypeError, AttributeError) as error:
+        why = str(error)
+    raise AvroAnalysisError(
+        "CANNOT_PARSE_AVRO_SCHEMA", f"The Avro schema cannot be parsed: {why}", where, "Give the schema as Avro's JSON."
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._names: dict[str, AvroType] = {}
+
+    def parse(self, schema: Any, namespace: str) -> AvroType:
+        if isinstance(schema, str):
+            return self._reference(schema, namespace)
+        if isinstance(schema, list):
+            return self._union(schema, namespace)
+        if isinstance(schema, dict):
+            return self._object(schema, namespace)
+        raise ValueError(f"{_shown(schema)} is no type")
+
+    def _object(self, schema: dict[str, Any], namespace: str) -> AvroType:
+        kind = schema.get("type")
+        if not isinstance(kind, str):
+            return self.parse(kind, namespace)
+        if kind in PRIMITIVES:
+            return _with_logical(AvroType(kind), schema)
+        if kind in {"array", "map"}:
+            return AvroType(kind, items=self.parse(schema.get("items" if kind == "array" else "values"), namespace))
+        if kind in NAMED or kind == "error":
+            return self._named("record" if kind == "error" else kind, schema, namespace)
+        return self._reference(kind, namespace)
+
+    def _reference(self, name: str, namespace: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._names.get(full) or self._names.get(name)
+        if found is None:
+            raise ValueError(f"{name!r} is neither a type nor the name of one that stands before it")
+        return found
+
+    def _union(self, schema: Sequence[Any], namespace: str) -> AvroType:
+        branches = tuple(self.parse(branch, namespace) for branch in schema)
+        seen = set()
+        for branch in branches:
+            if branch.kind == "union":
+                raise ValueError("a union holds another union")
+            key = branch.name or branch.kind
+            if key in seen:
+                raise ValueError(f"a union holds {key!r} twice")
+            seen.add(key)
+        return AvroType("union", branches=branches)
+
+    def _named(self, kind: str, schema: dict[str, Any], namespace: str) -> AvroType:
+        name, space = _full_name(schema.get("name"), schema.get("namespace"), namespace)
+        if name in self._names:
+            raise ValueError(f"the name {name!r} is defined twice")
+        aliases = tuple(_full_name(alias, None, space)[0] for alias in schema.get("aliases") or ())
+        made = self._names[name] = AvroType(kind, name, aliases)
+        if kind == "fixed":
+            size = schema.get("size")
+            if type(size) is not int or size < 0:
+                raise ValueError(f"the fixed {name!r} has no size")
+            made.size = size
+            return _with_logical(made, schema)
+        if kind == "enum":
+            symbols = schema.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+                raise ValueError(f"the enum {name!r} has no list of symbols")
+            if len(set(symbols)) < len(symbols):
+                raise ValueError(f"the enum {name!r} has a symbol twice")
+            made.symbols, made.default_symbol = tuple(symbols), schema.get("default")
+            return made
+        for entry in _entries(schema.get("fields"), name):
+            default = entry.get("default", NO_DEFAULT)
+            aliases = tuple(entry.get("aliases") or ())
+            made.fields.append(AvroField(entry["name"], self.parse(entry.get("type"), space), default, aliases))
+        if _holds_itself(made):
+            raise ValueError(f"the record {name!r} holds itself without an end")
+        return made
+
+
+def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
+    if not isinstance(fields, list) or not all(isinstance(entry, dict) for entry in fields):
+        raise ValueError(f"the record {record!r} has no list of fields")
+    names = [entry.get("name") for entry in fields]
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{_shown(name)} is no name of a field of the record {record!r}")
+        if names.count(name) > 1:
+            raise ValueError(f"the record {record!r} has the field {name!r} twice")
+    return fields
+
+
+def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
+    """Return the full name of a type, and the namespace of what is in it."""
+    if not isinstance(name, str) or not all(_NAME.fullmatch(part) for part in name.split(".")):
+        raise ValueError(f"{_shown(name)} is no name of a type")
+    if "." in name:
+        return name, name.rpartition(".")[0]
+    space = namespace if isinstance(namespace, str) else inherited
+    return (f"{space}.{name}" if space else name), space
+
+
+def _holds_itself(record: AvroType) -> bool:
+    """Return whether each value of a record needs another one in it: no union, array or map is in between."""
+    pending, seen = [record], set[int]()
+    while pending:
+        for inner in pending.pop().fields:
+            if inner.type is record:
+                return True
+            if inner.type.kind == "record" and id(inner.type) not in seen:
+                seen.add(id(inner.type))
+                pending.append(inner.type)
+    return False
+
+
+def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:
+    logical = schema.get("logicalType")
+    if isinstance(logical, str) and _LOGICAL.get(logical) == made.kind:
+        made.logical = logical
+    elif logical == "decimal" and made.kind in {"bytes", "fixed"}:
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+            return made
+        if made.kind == "bytes" or precision <= _most_digits(made.size):
+            made.logical, made.precision, made.scale = "decimal", precision, scale
+    elif made.kind in {"int", "long"}:
+        made.catalyst = str(schema.get(_CATALYST_TYPE) or "")
+    return made
+
+
+def _most_digits(size: int) -> int:
+    """Return how many digits each number of so many bytes has room for."""
+    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0

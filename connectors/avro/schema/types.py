@@ -1,0 +1,195 @@
+"""The columns of an Avro schema: Spark's ``SchemaConverters.toSqlType``, and the Arrow types that go with them.
+
+The logical types time-micros, timestamp-nanos and local-timestamp-nanos are BIGINT on every Spark, as they are on 4.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyspark.sql.types as spark
+
+from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.options import AvroOptions
+from connectors.avro.schema.parser import AvroType
+
+__all__ = ["arrow_type", "member_name", "non_null", "spark_type"]
+
+_WHERE: Final = "from_avro"
+_ATOMS: Final[Mapping[str, type[spark.DataType]]] = {
+    "null": spark.NullType,
+    "boolean": spark.BooleanType,
+    "int": spark.IntegerType,
+    "long": spark.LongType,
+    "float": spark.FloatType,
+    "double": spark.DoubleType,
+    "bytes": spark.BinaryType,
+    "string": spark.StringType,
+    "enum": spark.StringType,
+    "fixed": spark.BinaryType,
+}
+_LOGICAL: Final[Mapping[str, type[spark.DataType]]] = {
+    "date": spark.DateType,
+    "timestamp-millis": spark.TimestampType,
+    "timestamp-micros": spark.TimestampType,
+    "local-timestamp-millis": spark.TimestampNTZType,
+    "local-timestamp-micros": spark.TimestampNTZType,
+}
+_ARROW: Final[Mapping[type[spark.DataType], pa.DataType]] = {
+    spark.NullType: pa.null(),
+    spark.BooleanType: pa.bool_(),
+    spark.IntegerType: pa.int32(),
+    spark.LongType: pa.int64(),
+    spark.FloatType: pa.float32(),
+    spark.DoubleType: pa.float64(),
+    spark.BinaryType: pa.binary(),
+    spark.StringType: pa.string(),
+    spark.DateType: pa.date32(),
+    spark.TimestampType: pa.timestamp("us", tz="UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+    spark.DayTimeIntervalType: pa.duration("us"),
+}
+_UNITS: Final = ("day", "hour", "minute", "second")
+_DAY_TIME: Final = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
+_MAX_PRECISION: Final = 38
+
+Typed = tuple[spark.DataType, bool]
+"""A type, and whether it is nullable."""
+
+
+def non_null(union: AvroType) -> list[AvroType]:
+    """Return the branches of a union that are not null."""
+    return [branch for branch in union.branches if branch.kind != "null"]
+
+
+def member_name(branch: AvroType, place: int, options: AvroOptions) -> str:
+    """Return the name of the field that a branch of a union becomes; the place is that without null."""
+    return f"{options.stable_prefix}{branch.short_name}" if options.stable_identifiers else f"member{place}"
+
+
+def spark_type(schema: AvroType, options: AvroOptions) -> spark.DataType:
+    """Return the type of the column.
+
+    Raises:
+        AvroAnalysisError: RECURSIVE_AVRO_SCHEMA, AVRO_TYPE_NOT_SUPPORTED or AVRO_FIELD_AMBIGUOUS.
+    """
+    typed = _typed(schema, {}, options)
+    if typed is None:
+        raise _recursive(schema.name)
+    return typed[0]
+
+
+def _typed(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
+    """Return None for what is dropped, because it is nested too deeply in itself."""
+    if schema.kind == "record":
+        return _record(schema, seen, options)
+    if schema.kind == "union":
+        return _union(schema, seen, options)
+    if schema.items is not None:
+        inner = _typed(schema.items, seen, options)
+        if inner is None:
+            return None
+        kind, nullable = inner
+        nullable = nullable or options.permissive
+        made = spark.ArrayType(kind, nullable) if schema.kind == "array" else None
+        return made or spark.MapType(spark.StringType(), kind, nullable), False
+    return _scalar(schema), schema.kind == "null"
+
+
+def _scalar(schema: AvroType) -> spark.DataType:
+    if schema.logical == "decimal":
+        if schema.precision > _MAX_PRECISION:
+            raise _unsupported(f"a decimal of {schema.precision} digits", "Spark's have at most 38.")
+        return spark.DecimalType(schema.precision, schema.scale)
+    if schema.catalyst:
+        found = _DAY_TIME.fullmatch(schema.catalyst.lower())
+        if found is None or schema.kind != "long":
+            raise _unsupported(f"{schema.kind} with {schema.catalyst!r}", "Python has no such type of Spark's.")
+        first, last = found.groups()
+        return spark.DayTimeIntervalType(_UNITS.index(first), _UNITS.index(last or first))
+    return _LOGICAL.get(schema.logical, _ATOMS[schema.kind])()
+
+
+def _record(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
+    depth = seen.get(schema.name, 0)
+    if depth > 0 and options.recursive_field_max_depth <= 0:
+        raise _recursive(schema.name)
+    if depth > 0 and depth >= options.recursive_field_max_depth:
+        return None
+    inside = {**seen, schema.name: depth + 1}
+    fields, names = [], set[str]()
+    for each in schema.fields:
+        key = each.name if options.case_sensitive else each.name.lower()
+        if key in names:
+            raise AvroAnalysisError(
+                "AVRO_FIELD_AMBIGUOUS",
+                f"The record {schema.name} has several fields with the name {each.name!r}, without regard to case",
+                _WHERE,
+                "Set spark.sql.caseSensitive to true.",
+            )
+        names.add(key)
+        typed = _typed(each.type, inside, options)
+        if typed is not None:
+            fields.append(spark.StructField(each.name, typed[0], typed[1] or options.permissive))
+    return spark.StructType(fields), False
+
+
+def _union(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
+    branches = non_null(schema)
+    nullable = len(branches) < len(schema.branches)
+    kinds = {branch.kind for branch in branches}
+    if len(branches) == 1:
+        inner = _typed(branches[0], seen, options)
+        return None if inner is None else (inner[0], inner[1] or nullable)
+    if len(branches) == 2 and kinds == {"int", "long"}:  # noqa: PLR2004 - as Spark
+        return spark.LongType(), nullable
+    if len(branches) == 2 and kinds == {"float", "double"}:  # noqa: PLR2004 - as Spark
+        return spark.DoubleType(), nullable
+    fields, names = [], set[str]()
+    for place, branch in enumerate(branches):
+        typed = _typed(branch, seen, options)
+        if typed is None:
+            continue
+        name = member_name(branch, place, options)
+        if name.lower() in names:
+            raise AvroAnalysisError(
+                "AVRO_FIELD_AMBIGUOUS",
+                f"Two types of a union would have the stable identifier {name!r}, without regard to case",
+                "enableStableIdentifiersForUnionType",
+                "Leave the option out: the fields are then named by their places.",
+            )
+        names.add(name.lower())
+        fields.append(spark.StructField(name, typed[0], nullable=True))
+    return spark.StructType(fields), nullable
+
+
+def _recursive(name: str) -> AvroAnalysisError:
+    return AvroAnalysisError(
+        "RECURSIVE_AVRO_SCHEMA",
+        f"The Avro schema is recursive: the record {name} holds itself",
+        _WHERE,
+        "Set the option recursiveFieldMaxDepth to 1 to 15.",
+    )
+
+
+def _unsupported(what: str, why: str) -> AvroAnalysisError:
+    return AvroAnalysisError(
+        "AVRO_TYPE_NOT_SUPPORTED", f"The Avro schema has {what}", _WHERE, f"{why} Read it as its plain type."
+    )
+
+
+def arrow_type(kind: spark.DataType) -> pa.DataType:
+    """Return the Arrow type of a type that `spark_type` gives."""
+    if isinstance(kind, spark.StructType):
+        return pa.struct([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in kind])
+    if isinstance(kind, spark.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, spark.MapType):
+        value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", pa.string(), nullable=False), value)
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _ARROW[type(kind)]

@@ -1,0 +1,78 @@
+"""`from_avro` in Spark: columns, bad rows, the error column and the error of FAILFAST."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import Row, SparkSession
+
+from connectors.avro import from_avro
+from connectors.avro.errors import AvroAnalysisError
+from tests.support.avro_cases import MESSAGE, ORDER, VALUE
+
+SCHEMA = json.dumps(ORDER)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def test_messages_become_columns_and_bad_ones_structs_of_nulls(spark: SparkSession) -> None:
+    rows = [*((number, MESSAGE) for number in range(200)), (200, b"\x02"), (201, None)]
+    frame = spark.createDataFrame(rows, "n int, value binary")
+    decoded = frame.select("n", from_avro("value", SCHEMA, {"mode": "PERMISSIVE"}).alias("order"))
+    assert decoded.schema["order"].dataType.simpleString().startswith("struct<id:bigint,customer:string,amount:double,")
+    good = [row.order.asDict(recursive=True) for row in decoded.where("n < 200").collect()]
+    expected = {**VALUE, "any": {"member0": None, "member1": None, "member2": bytearray(b"abc")}}
+    assert good == [expected] * 200
+    assert decoded.where("n = 200").collect() == [Row(n=200, order=Row(**dict.fromkeys(VALUE)))]
+    assert decoded.where("n = 201").collect() == [Row(n=201, order=None)]
+
+
+def test_the_error_column_says_why_and_fields_choose_columns(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(MESSAGE,), (b"\0\0\0\0\x07ab",)], "value binary")
+    options = {"mode": "PERMISSIVE", "on.error": "column"}
+    rows = frame.select(from_avro("value", SCHEMA, options, fields=["note", "id"]).alias("v")).collect()
+    assert rows[0].v.value == Row(note="text", id=2**40)
+    assert rows[0].v.error is None
+    assert rows[1].v.value == Row(note=None, id=None)
+    assert "Confluent frame" in rows[1].v.error
+
+
+def test_failfast_ends_the_query_with_the_row_and_the_reason(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(MESSAGE,), (b"\x02",)], "value binary")
+    with pytest.raises(
+        PythonException, match=r"\[MALFORMED_AVRO_MESSAGE\].*row 1 of the batch as Avro: ends too early"
+    ):
+        frame.select(from_avro("value", SCHEMA)).collect()
+
+
+def test_a_schema_that_cannot_be_used_is_refused_on_the_driver(spark: SparkSession) -> None:
+    assert spark is not None
+    for schema, code in (
+        ("{", "CANNOT_PARSE_AVRO_SCHEMA"),
+        (None, "AVRO_SCHEMA_MISSING"),
+        ('{"type":"record","name":"N","fields":[{"name":"n","type":["null","N"]}]}', "RECURSIVE_AVRO_SCHEMA"),
+        ('{"type":"bytes","logicalType":"decimal","precision":39}', "AVRO_TYPE_NOT_SUPPORTED"),
+    ):
+        with pytest.raises(AvroAnalysisError, match=code):
+            from_avro("value", schema)
+    with pytest.raises(AvroAnalysisError, match=r"AVRO_SCHEMA_INCOMPATIBLE.*found string, expecting int"):
+        from_avro("value", '"string"', {"avroSchema": '"int"'})
+    with pytest.raises(AvroAnalysisError, match="AVRO_FIELD_MISSING"):
+        from_avro("value", SCHEMA, fields=["id", "none"])
+    with pytest.raises(AvroAnalysisError, match="PARSE_MODE_UNSUPPORTED"):
+        from_avro("value", SCHEMA, {"mode": "DROPMALFORMED"})
