@@ -26,6 +26,7 @@ from markdown_it.token import Token
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
+from connectors.avro.options import AvroOptions
 from connectors.core.options.declaration import declared_options
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -417,7 +418,9 @@ def known_names() -> frozenset[str]:
     parameters = {name for one in functions if inspect.isfunction(one) for name in inspect.signature(one).parameters}
     spark = (DataFrame, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
-    protobuf = {one.name for kind in (ProtobufOptions, RegistryOptions) for one in declared_options(kind).values()}
+    protobuf = {
+        one.name for kind in (AvroOptions, ProtobufOptions, RegistryOptions) for one in declared_options(kind).values()
+    }
     others = {"explicitHashKey"}  # a column that only the sink has
     others |= {"txnAppId", "txnVersion"}  # Delta's
     return frozenset(option_names() | columns | parameters | methods | protobuf | others)
