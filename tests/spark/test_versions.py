@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connectors import register
+from connectors.avro import from_avro
 from connectors.core.processes.spark import ADMISSION_CONTROL
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.worker import Engine
@@ -27,6 +30,7 @@ from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.pubsub import PubSubServer
 from tests.spark import test_protobuf as functions
+from tests.support.avro_cases import logical, record
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.protobuf_rig import Rig, compiled
@@ -339,6 +343,38 @@ def test_messages_are_decoded_and_encoded(spark: SparkSession) -> None:
     assert others == [None, None]
     encoded = decoded.select(to_protobuf("order", **options).alias("value")).collect()
     assert [row.value for row in encoded] == [bytearray(message), None, None]
+
+
+AVRO = {
+    "value": (["null", "string"], [b"\x02\x02a", b"\0", None], ["a", None, None]),
+    "number": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        [b"\x02\x05"],
+        [Decimal("0.05")],
+    ),
+    "day": ({"type": "int", "logicalType": "date"}, [b"\x02", b""], [date(1970, 1, 2), None]),
+    "map": ({"type": "map", "values": ["null", "long"]}, [b"\x02\x02k\x02\x04\0"], [{"k": 2}]),
+    "record": (
+        record("R", ("at", logical("long", "timestamp-millis")), ("u", ["int", "string"]), ("e", record("E"))),
+        [b"\x02\x02\x02x", b"\x02", None],
+        [
+            Row(at=datetime.fromtimestamp(0.001), u=Row(member0=None, member1="x"), e=Row()),  # noqa: DTZ006 - as rows have times
+            Row(at=None, u=None, e=None),
+            None,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AVRO)
+def test_avro_messages_become_the_values_that_they_hold(spark: SparkSession, name: str) -> None:
+    schema, messages, values = AVRO[name]
+    frame = spark.createDataFrame([(message,) for message in messages], "value BINARY").coalesce(1)
+    decoded = frame.select(from_avro("value", json.dumps(schema), {"mode": "PERMISSIVE"}).alias("value"))
+    assert [row.value for row in decoded.collect()] == values
+    with_error = from_avro("value", json.dumps(schema), {"mode": "PERMISSIVE", "on.error": "column"})
+    rows = frame.select(with_error.alias("made")).select("made.*").collect()
+    assert [row.value for row in rows] == values
 
 
 VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
