@@ -409,12 +409,9 @@ def _last_of_each_key(owners: Places, keys: pa.Array) -> Places | None:
 
 
 def _numpy(arrow: pa.DataType) -> np.dtype[Any]:
-    if kinds.is_date32(arrow):
-        return np.dtype(np.int32)
-    if kinds.is_timestamp(arrow) or kinds.is_duration(arrow):
-        return np.dtype(np.int64)
-    kind: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
-    return kind
+    if kinds.is_float32(arrow) or kinds.is_float64(arrow):
+        return np.dtype(f"f{arrow.bit_width // 8}")
+    return np.dtype(f"i{arrow.bit_width // 8}")
 
 
 def _primitive(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -183,3 +185,13 @@ def test_a_float_reads_the_bits_that_are_there() -> None:
     nan = struct.pack("<f", float("nan"))
     values = decode([nan, struct.pack("<f", -0.0)], "float").values.to_pylist()
     assert str(values) == "[nan, -0.0]"
+
+
+def test_decoding_loads_no_pandas() -> None:
+    program = (
+        "import sys, pyarrow as pa; from tests.support.avro_rig import decoders; "
+        "print([each.decode(pa.array([bytes([2])] * 100)).values[0].as_py() for each in decoders('int').values()]); "
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[1, 1]\nFalse\n"
