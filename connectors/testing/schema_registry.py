@@ -16,6 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -86,7 +87,7 @@ class SchemaRegistryServer:
         self._failures: list[int] = []
         self._next_id = 1
         self._lock = threading.Lock()
-        self._server = _Server((host, port), self._handler())
+        self._server = bound_server(host, port, self._handler())
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -236,6 +237,23 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing: clients are expected to leave in the middle of a response, or of a TLS handshake."""
+
+
+def bound_server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """Bind a server; to port 0 on one that no server of this process has had.
+
+    A client remembers schemas, since they never change under an id: it would take a new registry for an earlier one.
+    """
+    server = _Server((host, port), handler)
+    with ExitStack() as refused:
+        while port == 0 and server.server_port in _ports:
+            refused.callback(server.server_close)  # not before another one is found: the system may offer it again
+            server = _Server((host, 0), handler)
+    _ports.add(server.server_port)
+    return server
+
+
+_ports: set[int] = set()
 
 
 def _send(request: BaseHTTPRequestHandler, status: int, answer: dict[str, Any]) -> None:

@@ -139,13 +139,21 @@ def fork_reader(environment: Mapping[str, str]) -> ForkedProcess:
         environment: of the process.
 
     Raises:
-        ProtocolError: the process that forks has ended.
+        ProtocolError: the process that forks has ended, and so has another one.
     """
+    template = _living_template()
+    try:
+        return ForkedProcess(template, environment)
+    except ProtocolError:  # it was killed a moment ago
+        return ForkedProcess(_living_template(instead_of=template), environment)
+
+
+def _living_template(instead_of: _Template | None = None) -> _Template:
     with _templates_lock:
-        if not _templates or _templates[0].owner != os.getpid() or _templates[0].process.poll() is not None:
+        last = _templates[0] if _templates else None
+        if last is None or last is instead_of or last.owner != os.getpid() or last.process.poll() is not None:
             _templates[:] = [_Template()]
-        template = _templates[0]
-    return ForkedProcess(template, environment)
+        return _templates[0]
 
 
 def _become_reader(order: Mapping[str, Any], descriptors: list[int], own_paths: list[str]) -> None:
