@@ -159,7 +159,7 @@ class LedgerWriter:
     def _put_together(self, requests: Sequence[_Request]) -> list[_Request]:
         """Put one record for the first request and those that can share it; return these."""
         content: dict[str, Any] = {}
-        state, together, changing = self.state, list[_Request](), list[_Request]()
+        record, state, together, changing = dict[str, Any](), self.state, list[_Request](), list[_Request]()
         for request in requests:
             if request.change is None:
                 break
@@ -168,7 +168,9 @@ class LedgerWriter:
                 if change:
                     if content and not ({*content, *change} <= _SHARED and content.keys().isdisjoint(change)):
                         break
-                    state = self.state.apply(self._record("append", content | dict(change)))
+                    shared = self._record("append", content | dict(change))
+                    state = self.state.apply(shared)
+                    record = shared
                     changing.append(request)
             except ConnectorError:
                 if not together:
@@ -177,7 +179,7 @@ class LedgerWriter:
             content |= change
             together.append(request)
         if content:
-            self._unsettled = _Unsettled(self._record("append", content), state, changing)
+            self._unsettled = _Unsettled(record, state, changing)
             self._settle()
         return together
 
@@ -193,9 +195,10 @@ class LedgerWriter:
             except FileNotFoundError:
                 # A newer writer deleted our temporary file.
                 raise self._fence(manifest_name(name)) from None
-        record = self._record("snapshot", {"state": replace(state, segments=segments).snapshot()})
+        state = replace(state, segments=segments)
+        record = self._record("snapshot", {"state": state.snapshot()})
         place = {name: record[name] for name in ("epoch", "nonce", "number")}
-        self._unsettled = _Unsettled(record, replace(state, segments=segments, **place), requests)
+        self._unsettled = _Unsettled(record, replace(state, **place), requests)
         self._settle()
 
     def _settle(self) -> None:

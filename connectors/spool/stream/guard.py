@@ -49,7 +49,7 @@ class Signals:
 
 
 class Guard:
-    """Runs the work of both background threads; each of them may call `run`.
+    """Runs the work of the background threads; each of them may call `run`.
 
     Attributes:
         error: the first one that a retry cannot fix; set within `Freshness.changing`, and then for good.

@@ -574,8 +574,7 @@ def test_18_after_a_large_answer_the_next_call_waits_for_as_long_as_it_would_be_
     assert sum(sizes) == 30
     assert len(waits) == len(sizes) - 1
     saved = 1.0  # what a bucket of the service holds, in seconds
-    for total, wait in zip(
-        accumulate(sizes), waits, strict=False
-    ):  # no wait is waited for, so each has those before it
+    # No wait is waited for, so each has those before it.
+    for total, wait in zip(accumulate(sizes), waits, strict=False):
         assert total * 0.5 - passed - saved <= wait <= total * 0.5
     assert max(sizes) * 1_000_000 <= 10 << 20
