@@ -6,33 +6,19 @@ get the frozen dataclass.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
+from connectors.core.options.declaration import option
+from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
+from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 
-__all__ = ["AvroOptions", "Mode", "OnError", "Rebase", "parse_avro_options"]
+__all__ = ["AvroOptions", "Rebase", "parse_avro_options"]
 
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows
-
-
-class Mode(StrEnum):
-    """What happens to a row that cannot be read."""
-
-    FAILFAST = "failfast"
-    PERMISSIVE = "permissive"
-
-
-class OnError(StrEnum):
-    """How a row that cannot be read shows under PERMISSIVE."""
-
-    NULL = "null"
-    COLUMN = "column"
 
 
 class Rebase(StrEnum):
@@ -42,27 +28,22 @@ class Rebase(StrEnum):
     EXCEPTION = "exception"
 
 
-def _parse_mode(text: str) -> Mode:
-    if text.upper() == "DROPMALFORMED":
-        raise AvroAnalysisError(
-            "PARSE_MODE_UNSUPPORTED",
-            "The function from_avro doesn't support the DROPMALFORMED mode",
-            "from_avro",
-            "Acceptable modes are PERMISSIVE and FAILFAST.",
-        )
-    return choice(Mode).parse(text)
-
-
-_MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", _parse_mode)
+def _mode_unsupported() -> AvroAnalysisError:
+    return AvroAnalysisError(
+        "PARSE_MODE_UNSUPPORTED",
+        "The function from_avro doesn't support the DROPMALFORMED mode",
+        "from_avro",
+        "Acceptable modes are PERMISSIVE and FAILFAST.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroOptions:
+class AvroOptions(BadRowOptions):
     """The options of `from_avro`, made by `parse_avro_options`."""
 
     mode: Mode = option(
         "mode",
-        _MODE,
+        mode_kind(_mode_unsupported),
         "FAILFAST ends the query at a row that cannot be read; PERMISSIVE gives a struct of NULLs for it, and NULL "
         "where the schema is no record.",
         default="FAILFAST",
@@ -74,13 +55,6 @@ class AvroOptions:
         "with, by Avro's rules.",
         default=None,
         multiline=True,
-    )
-    on_error: OnError = option(
-        "on.error",
-        choice(OnError),
-        "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
-        "could not be read, in at most 1,000 bytes, and is NULL for the others. Not in Spark.",
-        default="null",
     )
     datetime_rebase_mode: Rebase = option(
         "datetimeRebaseMode",
@@ -111,22 +85,7 @@ class AvroOptions:
     )
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive
 
-    @property
-    def permissive(self) -> bool:
-        """Whether rows that cannot be read are NULL."""
-        return self.mode is Mode.PERMISSIVE
-
-    @property
-    def error_column(self) -> bool:
-        """Whether the result is STRUCT<value, error>."""
-        return self.permissive and self.on_error is OnError.COLUMN
-
 
 def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOptions:
     """Parse the options of a call of this function; names in any case, as Spark takes them."""
-    options = parse_options(AvroOptions, raw or {}, os.environ, function)
-    if options.on_error is OnError.COLUMN and not options.permissive:
-        raise conflict(
-            function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
-        )
-    return options
+    return parse_call_options(AvroOptions, raw, function)

@@ -18,7 +18,7 @@ from connectors.avro.schema.plan import Node, compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import BadRowError, Decoded, binary_column, describe_bad_row, with_errors
-from connectors.functions.columns import bitmap, struct_array, validity_of
+from connectors.functions.columns import bitmap, selected, struct_array, validity_of
 from connectors.registry.frames import ID_END
 
 __all__ = ["AvroDecoder", "DecodeCall"]
@@ -115,9 +115,7 @@ class DecodeCall:
             )
         values = decoded.values
         if self.fields is not None:
-            kind = pa.struct([values.type.field(name) for name in dict.fromkeys(self.fields)])
-            children = [values.field(part.name) for part in kind]
-            values = struct_array(kind, children, len(values), bitmap(validity_of(values)))
+            values = selected(values, self.fields)
         if not self.options.error_column:
             return values
         return with_errors(Decoded(values, decoded.errors), messages, hint_of)

@@ -6,7 +6,7 @@ the parts are put together as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "numbers",
     "offsets",
     "offsets_of",
+    "selected",
     "struct_array",
     "validity_of",
 ]
@@ -62,6 +63,12 @@ def struct_array(
 ) -> pa.StructArray:
     """Return a struct array of these children."""
     return pa.Array.from_buffers(kind, length, [validity], children=list(children))
+
+
+def selected(values: pa.StructArray, names: Iterable[str]) -> pa.StructArray:
+    """Return a struct array with these of its fields, each once, in this order."""
+    kind = pa.struct([values.type.field(name) for name in dict.fromkeys(names)])
+    return struct_array(kind, [values.field(part.name) for part in kind], len(values), bitmap(validity_of(values)))
 
 
 def list_array(

@@ -6,40 +6,24 @@ options of the wire format are this pack's own. Parsed on the driver; workers ge
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, INTEGER, Kind, choice
+from connectors.core.options.declaration import option
+from connectors.core.options.kinds import BOOLEAN, INTEGER, choice
+from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.protobuf.errors import analysis_error
 
 __all__ = [
     "MAX_DEPTH",
-    "Mode",
-    "OnError",
     "ProtobufOptions",
     "WireFormat",
     "parse_protobuf_options",
 ]
 
 MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows
-
-
-class Mode(StrEnum):
-    """What happens to a row that cannot be read."""
-
-    FAILFAST = "failfast"
-    PERMISSIVE = "permissive"
-
-
-class OnError(StrEnum):
-    """How a row that cannot be read shows under PERMISSIVE."""
-
-    NULL = "null"
-    COLUMN = "column"
 
 
 class WireFormat(StrEnum):
@@ -49,31 +33,19 @@ class WireFormat(StrEnum):
     CONFLUENT = "confluent"
 
 
-def _parse_mode(text: str) -> Mode:
-    if text.upper() == "DROPMALFORMED":
-        raise analysis_error("PARSE_MODE_UNSUPPORTED", funcName="from_protobuf", mode="DROPMALFORMED")
-    return choice(Mode).parse(text)
-
-
-_MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", _parse_mode)
+def _mode_unsupported() -> Exception:
+    return analysis_error("PARSE_MODE_UNSUPPORTED", funcName="from_protobuf", mode="DROPMALFORMED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtobufOptions:
+class ProtobufOptions(BadRowOptions):
     """The options of both functions, made by `parse_protobuf_options`."""
 
     mode: Mode = option(
         "mode",
-        _MODE,
+        mode_kind(_mode_unsupported),
         "FAILFAST ends the query at a row that cannot be read; PERMISSIVE gives NULL for it.",
         default="FAILFAST",
-    )
-    on_error: OnError = option(
-        "on.error",
-        choice(OnError),
-        "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
-        "could not be read, in at most 1,000 bytes, and is NULL for the others. Not in Spark.",
-        default="null",
     )
     recursive_fields_max_depth: int = option(
         "recursive.fields.max.depth",
@@ -141,22 +113,7 @@ class ProtobufOptions:
         """Return what the name of a column or field is compared by."""
         return name if self.case_sensitive else name.lower()
 
-    @property
-    def permissive(self) -> bool:
-        """Whether rows that cannot be read are NULL."""
-        return self.mode is Mode.PERMISSIVE
-
-    @property
-    def error_column(self) -> bool:
-        """Whether the result is STRUCT<value, error>."""
-        return self.permissive and self.on_error is OnError.COLUMN
-
 
 def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> ProtobufOptions:
     """Parse the options of a call of this function; names in any case, as Spark takes them."""
-    options = parse_options(ProtobufOptions, raw or {}, os.environ, function)
-    if options.on_error is OnError.COLUMN and not options.permissive:
-        raise conflict(
-            function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
-        )
-    return options
+    return parse_call_options(ProtobufOptions, raw, function)

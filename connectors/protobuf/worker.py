@@ -13,7 +13,7 @@ import pyarrow as pa
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
-from connectors.functions.columns import bitmap, struct_array, validity_of
+from connectors.functions.columns import selected
 from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, data_error
@@ -136,11 +136,7 @@ class DecodeCall:
         raw = self.options.wire_format is WireFormat.RAW
         decoded = self.decoder.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
-            values = decoded.values
-            kind = pa.struct([values.type.field(name) for name in dict.fromkeys(self.fields)])
-            columns = [values.field(field.name) for field in kind]
-            values = struct_array(kind, columns, len(values), bitmap(validity_of(values)))
-            decoded = Decoded(values, decoded.errors)
+            decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
         return present(decoded, column, self.options, self.message)
 
     @property

@@ -1,0 +1,76 @@
+"""What the options of every function that decodes messages say about rows that cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import Kind, choice
+
+__all__ = ["BadRowOptions", "Mode", "OnError", "mode_kind", "parse_call_options"]
+
+
+class Mode(StrEnum):
+    """What happens to a row that cannot be read."""
+
+    FAILFAST = "failfast"
+    PERMISSIVE = "permissive"
+
+
+class OnError(StrEnum):
+    """How a row that cannot be read shows under PERMISSIVE."""
+
+    NULL = "null"
+    COLUMN = "column"
+
+
+def mode_kind(unsupported: Callable[[], Exception]) -> Kind[Mode]:
+    """Return the kind of the option ``mode``; `unsupported` gives the error for DROPMALFORMED, which Spark knows."""
+
+    def parse(text: str) -> Mode:
+        if text.upper() == "DROPMALFORMED":
+            raise unsupported()
+        return choice(Mode).parse(text)
+
+    return Kind("choice", "FAILFAST or PERMISSIVE", parse)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRowOptions:
+    """The options of a function, which declares what its ``mode`` gives; made by `parse_call_options`."""
+
+    mode: Mode
+    on_error: OnError = option(
+        "on.error",
+        choice(OnError),
+        "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
+        "could not be read, in at most 1,000 bytes, and is NULL for the others. Not in Spark.",
+        default="null",
+    )
+
+    @property
+    def permissive(self) -> bool:
+        """Whether rows that cannot be read are NULL."""
+        return self.mode is Mode.PERMISSIVE
+
+    @property
+    def error_column(self) -> bool:
+        """Whether the result is STRUCT<value, error>."""
+        return self.permissive and self.on_error is OnError.COLUMN
+
+
+Options = TypeVar("Options", bound=BadRowOptions)
+
+
+def parse_call_options(kind: type[Options], raw: Mapping[str, str] | None, function: str) -> Options:
+    """Parse the options of a call of this function; names in any case, as Spark takes them."""
+    options = parse_options(kind, raw or {}, os.environ, function)
+    if options.on_error is OnError.COLUMN and not options.permissive:
+        raise conflict(
+            function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
+        )
+    return options
