@@ -21,12 +21,19 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
+from connectors.kinesis.fan_out.messages import (
+    Deregister,
+    NotDeregistered,
+    Order,
+    note_to_json,
+    order_from_json,
+    order_name,
+)
 from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.fan_out.subscription import (
     Begins,
     Fetched,
     FetchedIntake,
-    Order,
     ShardSubscription,
     SubscriptionHost,
 )
@@ -37,13 +44,10 @@ from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, b
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, TargetStatus
 from connectors.spool.segments.segment import Sizes
 
-__all__ = ["DEREGISTER", "TARGET", "KinesisFetch"]
+__all__ = ["TARGET", "KinesisFetch"]
 
 TARGET: Final = "connectors.kinesis.fan_out.fetcher:KinesisFetch"
 """What `FetchPlan.target` is for Kinesis."""
-
-DEREGISTER: Final = "deregister "
-"""The name of an order that begins so is followed by the ARN of a consumer to deregister at the end."""
 
 T = TypeVar("T")
 _STOP_SECONDS: Final = 1.0
@@ -60,8 +64,8 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
         self._context = context
         options = client_from_json(settings["client"])
         self._host = SubscriptionHost(options, context, float(settings["stall_seconds"]))
-        self._shards: dict[ShardKey, ShardSubscription] = {}
-        self._tasks: dict[ShardKey, asyncio.Task[None]] = {}
+        self._shards: dict[str, ShardSubscription] = {}  # by the names of their orders
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._deregister: set[str] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
@@ -149,15 +153,15 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
             try:
                 self._host.signers.submit(call).result(_STOP_SECONDS)
             except (ConnectorError, TimeoutError) as error:
-                self._context.note({"deregister": consumer, "failed": str(error)})
+                self._context.note(note_to_json(NotDeregistered(str(error))))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _begin(self, intake: FetchedIntake) -> None:
         self._host.intake = intake
-        for key in self._shards:
-            self._run(key)
+        for name in self._shards:
+            self._run(name)
 
     async def _halt(self) -> None:
         self._host.intake = None
@@ -168,26 +172,25 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
     def _receive_order(self, name: str, value: Any) -> None:
-        self._loop.call_soon_threadsafe(self._take_order, name, value)
+        order = None if value is None else order_from_json(value)
+        self._loop.call_soon_threadsafe(self._take_order, name, order)
 
-    def _take_order(self, name: str, value: Any) -> None:
-        if name.startswith(DEREGISTER):
-            self._deregister.add(name.removeprefix(DEREGISTER))
+    def _take_order(self, name: str, order: Order | Deregister | None) -> None:
+        if isinstance(order, Deregister):
+            self._deregister.add(order.consumer)
             return
-        stream, _, shard = name.rpartition(" ")
-        key = (stream, shard)
-        if (task := self._tasks.pop(key, None)) is not None:
+        if (task := self._tasks.pop(name, None)) is not None:
             task.cancel()
-        self._shards.pop(key, None)
-        if value is not None:
-            self._shards[key] = ShardSubscription(Order.from_json(value), self._host)
+        self._shards.pop(name, None)
+        if order is not None:
+            self._shards[name] = ShardSubscription(order, self._host)
             if self._host.intake is not None:
-                self._run(key)
+                self._run(name)
 
-    def _run(self, key: ShardKey) -> None:
-        task = self._loop.create_task(self._shards[key].run())
+    def _run(self, name: str) -> None:
+        task = self._loop.create_task(self._shards[name].run())
         task.add_done_callback(self._ended)
-        self._tasks[key] = task
+        self._tasks[name] = task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Stop the fetcher when a subscription failed by a bug."""
@@ -198,7 +201,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
 
     def _go_back(self, back: Mapping[ShardKey, tuple[Order, Position]]) -> None:
         for key, (order, position) in back.items():
-            shard = self._shards.get(key)
+            shard = self._shards.get(order_name(key))
             if shard is not None and shard.order is order:
                 shard.go_back(position)
 

@@ -15,13 +15,26 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.errors import ConnectorError, error_from_json
+from connectors.core.errors import ConnectorError
 from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.fan_out.consumers import StreamConsumers
-from connectors.kinesis.fan_out.fetcher import DEREGISTER, TARGET
+from connectors.kinesis.fan_out.fetcher import TARGET
+from connectors.kinesis.fan_out.messages import (
+    Deregister,
+    Ended,
+    Gone,
+    Live,
+    NotDeregistered,
+    NotSubscribed,
+    Order,
+    Refused,
+    UpToDate,
+    note_from_json,
+    order_name,
+    order_to_json,
+)
 from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
-from connectors.kinesis.fan_out.subscription import Order
 from connectors.kinesis.offsets import END, Kind, Position, ShardState, Streams, after
 from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
@@ -86,10 +99,10 @@ class _Subscribed:
     """A shard that is followed, and its subscription.
 
     The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
-    the chain that leads on from there; its last record arrived at ``arrival_ms``. ``clean`` is a position, and up to
-    when nothing came after it. The service does not take a ``refused`` position. ``lagging`` counts the checks in a row
-    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at`` (on the
-    monotonic clock) a segment was lost that may have held this shard's newest.
+    the chain that leads on from there; its last record arrived at ``arrival_ms``. ``up_to_date`` says up to when
+    nothing came after a position. The service does not take a ``refused`` position. ``lagging`` counts the checks in a
+    row that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at`` (on
+    the monotonic clock) a segment was lost that may have held this shard's newest.
     """
 
     created_ms: int
@@ -97,7 +110,7 @@ class _Subscribed:
     read: Position
     head: Position
     arrival_ms: int | None = None
-    clean: tuple[str, int] | None = None
+    up_to_date: UpToDate | None = None
     live: bool = False
     refused: bool = False
     lagging: int = 0
@@ -165,7 +178,7 @@ class FanOut(PushSource):
             for key in self._shards.keys() - shards.keys():
                 del self._shards[key]
                 if self._group is not None:
-                    self._group.order(self._fetcher_of(key), " ".join(key), None)
+                    self._group.order(self._fetcher_of(key), order_name(key), None)
             for key, state in shards.items():
                 shard = self._shards.get(key)
                 if shard is None:
@@ -249,13 +262,14 @@ class FanOut(PushSource):
     def _order(self, key: ShardKey, shard: _Subscribed) -> None:
         consumer = self._consumers.arn(key[0])
         if self._group is not None and consumer is not None:
-            order = Order(consumer, key, shard.created_ms, shard.ordered)
-            self._group.order(self._fetcher_of(key), " ".join(key), order.to_json())
+            order = Order(key, consumer, shard.created_ms, shard.ordered)
+            self._group.order(self._fetcher_of(key), order_name(order), order_to_json(order))
 
     def _order_deregistration(self) -> None:
         if self._group is not None and self._options.require_deregistration:
             for consumer in self._consumers.arns():
-                self._group.order(0, DEREGISTER + consumer, True)
+                order = Deregister(consumer)
+                self._group.order(0, order_name(order), order_to_json(order))
 
     def _consumer_active(self, arn: str) -> None:
         with self._lock:
@@ -306,40 +320,41 @@ class FanOut(PushSource):
         self._allow()
 
     def _noted(self, index: int, value: Any) -> None:
-        if value is None:
-            self._fetcher_ended(index)
-        elif "failed" in value and "key" not in value:
-            self._take_failure(value["failed"])
-        else:
-            stream, shard = value["key"]
-            self._take_note((stream, shard), value)
+        match None if value is None else note_from_json(value):
+            case None:
+                self._fetcher_ended(index)
+            case NotSubscribed() as note:
+                self._take_failure(note.error)
+            case NotDeregistered() as note:
+                _log.warning("[KINESIS_NOT_DEREGISTERED] %s", note.reason)
+            case note:
+                self._take_note(note)
 
-    def _take_note(self, key: ShardKey, value: Mapping[str, Any]) -> None:
+    def _take_note(self, note: Live | UpToDate | Refused | Gone | Ended) -> None:
         with self._lock:
-            shard = self._shards.get(key)
+            shard = self._shards.get(note.key)
             if shard is None:
                 return
-            if "live" in value:
-                shard.live = bool(value["live"])
-                shard.refused = shard.refused and not shard.live
-                self._logged -= self._logged if shard.live else set()
-            if "clean" in value:
-                shard.clean = tuple(value["clean"])
-            shard.refused = shard.refused or "refused" in value
-        if "gone" in value:
-            self._consumers.gone(key[0])
-        if "clean" in value:
-            self._push(key, shard)
-        if "ended" in value:
-            self._monitor.list_now()
-        if value.get("live") is False:
-            self._monitor.poll_now(key)
+            match note:
+                case Live():
+                    shard.live = note.live
+                    shard.refused = shard.refused and not note.live
+                    self._logged -= self._logged if note.live else set()
+                case UpToDate():
+                    shard.up_to_date = note
+                case Refused():
+                    shard.refused = True
+        match note:
+            case Gone():
+                self._consumers.gone(note.key[0])
+            case UpToDate():
+                self._push(note.key, shard)
+            case Ended():
+                self._monitor.list_now()
+            case Live(live=False):
+                self._monitor.poll_now(note.key)
 
-    def _take_failure(self, failed: Any) -> None:
-        if isinstance(failed, str):
-            _log.warning("[KINESIS_NOT_DEREGISTERED] %s", failed)
-            return
-        error = error_from_json(failed)
+    def _take_failure(self, error: ConnectorError) -> None:
         if not error.transient and error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
             self._monitor.fail(error)
         elif error.code not in self._logged:
@@ -387,6 +402,7 @@ class FanOut(PushSource):
             if shard.head == END:
                 return
             number = shard.head.number if shard.head.kind is Kind.AFTER else None
-            clean_ms = shard.clean[1] if shard.clean is not None and shard.clean[0] == str(shard.head) else None
+            newest = shard.up_to_date
+            clean_ms = newest.until_ms if newest is not None and newest.position == shard.head else None
             seen = Seen(number, shard.arrival_ms, clean_ms)
         self._monitor.push(key, seen)

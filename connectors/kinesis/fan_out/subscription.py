@@ -11,21 +11,31 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, Record, body_error, event_error, parse_event, service_time_ms
+from connectors.kinesis.fan_out.messages import (
+    Ended,
+    Gone,
+    Live,
+    Note,
+    NotSubscribed,
+    Order,
+    Refused,
+    UpToDate,
+    note_to_json,
+)
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["Begins", "Fetched", "FetchedIntake", "Order", "ShardSubscription", "SubscriptionHost"]
+__all__ = ["Begins", "Fetched", "FetchedIntake", "ShardSubscription", "SubscriptionHost"]
 
 _log = logging.getLogger(__name__)
 _REOPEN: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
@@ -37,28 +47,8 @@ _ROOM_SECONDS: Final = 0.05
 _SIGNERS: Final = 4
 _FAILURES: Final = 2
 """A subscription that ends and is not opened again at the second try is none any more."""
-_CLEAN_SLACK_MS: Final = 1000
-"""The service tells its time in whole seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An order of the source process: follow a shard, by the ARN of a consumer, from a position on."""
-
-    consumer: str
-    key: ShardKey
-    created_ms: int
-    position: Position
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the order as a JSON object."""
-        return {**asdict(self), "key": list(self.key), "position": str(self.position)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        stream, shard = value["key"]
-        return cls(value["consumer"], (stream, shard), value["created_ms"], Position.parse(value["position"]))
+_SERVICE_CLOCK_MS: Final = 1000
+"""The service gives its time in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +97,9 @@ class SubscriptionHost:
         if self.intake is not None:
             self.intake.put(fetched, size, len(fetched.records))
 
-    def note(self, order: Order, **more: Any) -> None:
+    def note(self, note: Note) -> None:
         """Report to the source process."""
-        self._context.note({"key": list(order.key), **more})
+        self._context.note(note_to_json(note))
         self._context.changed()
 
     def responded(self) -> None:
@@ -119,7 +109,7 @@ class SubscriptionHost:
     def failed(self, error: ConnectorError) -> None:
         """Report that a subscription could not be opened; a retry may help, or not."""
         self.error = error
-        self._context.note({"failed": error.to_json()})
+        self._context.note(note_to_json(NotSubscribed(error)))
 
 
 class ShardSubscription:
@@ -138,7 +128,7 @@ class ShardSubscription:
         self._served = False
         self._keys = 0
         self._renewed = False
-        self._clean_reported = False
+        self._up_to_date_reported = False
         self._backoff = Backoff(_REOPEN)
         self._last_event = 0.0
 
@@ -171,9 +161,9 @@ class ShardSubscription:
             if self._resume != self.position:
                 self._resume = self.position  # a continuation is no record's number, and not valid for ever
                 return delay
-            self._host.note(self.order, refused=str(self.position))
+            self._host.note(Refused(self.order.key))
         elif error.code == NOT_FOUND:
-            self._host.note(self.order, gone=True)
+            self._host.note(Gone(self.order.key))
         elif error.code == IN_USE and not self._served:
             delay += max(0.0, self._opened + _TAKEOVER_SECONDS - time.monotonic())
         if not self._served:
@@ -184,7 +174,7 @@ class ShardSubscription:
 
     async def _read_one(self) -> None:
         """Read one subscription to its end; raises when it cannot be opened, failed, was cut, or is silent."""
-        self._served = self._clean_reported = False
+        self._served = self._up_to_date_reported = False
         order, host = self.order, self._host
         signed = await host.sign(order.consumer, order.key[1], self._resume)
         self._keys = signed.keys
@@ -250,10 +240,10 @@ class ShardSubscription:
             self._set_live(live=True)
         if event.ended:
             self.ended = True
-            self._host.note(self.order, ended=True)
-        elif not event.records and event.behind_ms == 0 and not self._clean_reported:
-            self._clean_reported = True
-            self._host.note(self.order, clean=[str(self.position), at_ms - _CLEAN_SLACK_MS])
+            self._host.note(Ended(self.order.key))
+        elif not event.records and event.behind_ms == 0 and not self._up_to_date_reported:
+            self._up_to_date_reported = True
+            self._host.note(UpToDate(self.order.key, self.position, at_ms - _SERVICE_CLOCK_MS))
 
     def _put(self, event: Event, size: int) -> None:
         records = event.records
@@ -271,7 +261,7 @@ class ShardSubscription:
     def _set_live(self, *, live: bool) -> None:
         if live != self.is_live:
             self.is_live = live
-            self._host.note(self.order, live=live)
+            self._host.note(Live(self.order.key, live))
 
     def _silent(self, what: str) -> ServiceUnavailableError:
         action = "It is opened again by itself; if that goes on, check the network and proxies."

@@ -27,6 +27,7 @@ from connectors.spool.errors import fetcher_failed, missing_spool, write_error
 from connectors.spool.fetching.messages import (
     COMMANDS,
     Allow,
+    Command,
     Fault,
     Health,
     Note,
@@ -193,22 +194,23 @@ class FetchProcess:
             return ("stop", None)
         return event
 
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Allow():
+                self._intake.allow(command.allowance)
+            case Ordered():
+                self._orders.set(command.name, command.value)
+            case Start():
+                raise malformed("it is the first one again")
+
     def _read_control(self) -> None:
         # A line without an end is what a parent could write of it before it died.
         while (line := self._control.readline()).endswith(b"\n"):
             try:
-                command = decode(line, COMMANDS)
+                self._obey(decode(line, COMMANDS))
             except ConnectorError as error:
                 self.failed(error)
                 return
-            match command:
-                case Allow():
-                    self._intake.allow(command.allowance)
-                case Ordered():
-                    self._orders.set(command.name, command.value)
-                case Start():
-                    self.failed(malformed("it is the first one again"))
-                    return
         self._arm_hard_limit()
         self._events.put(("stop", None))
 

@@ -290,7 +290,7 @@ class Orders:
     def listen(self, listener: Callable[[str, Any], None]) -> None:
         """Call a function with each present order, and then with each that is set or, by None, withdrawn.
 
-        It is called by one thread at a time, and must not wait.
+        It is called by one thread at a time, and must not wait. A `ConnectorError` that it raises ends the process.
         """
         with self._lock:
             self._listener = listener
