@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.failpoints import failpoint
+from connectors.spool.fetching.messages import malformed
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 if TYPE_CHECKING:
@@ -105,9 +106,14 @@ class NumberTarget(FetchTarget[Delivery, Token]):
         self._decoded: set[Delivery] = set()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
-        context.orders.listen(lambda name, order: context.note([name, order]))
+        context.orders.listen(self._take_order)
         if settings.get("fail") == "start":
             raise ImportError("a library is missing")
+
+    def _take_order(self, name: str, order: Any) -> None:
+        if name == "refused":
+            raise malformed("its target does not know this order")
+        self._context.note([name, order])
 
     def start(self, intake: Intake[Delivery, Token]) -> None:
         self._write("start", ())

@@ -31,6 +31,7 @@ from connectors.spool.fetching.messages import (
     Fault,
     FetchPlan,
     Note,
+    Ordered,
     Published,
     Report,
     Start,
@@ -702,10 +703,15 @@ def test_a_parent_that_dies_before_it_has_sent_the_start_is_no_error(line: bytes
     assert reporter.reports == []
 
 
-@pytest.mark.parametrize("kind", ["no message", "another start", "another version"])
+@pytest.mark.parametrize("kind", ["no message", "another start", "another version", "refused"])
 def test_a_command_that_is_none_ends_a_fetcher_with_a_named_error(spool: Spool, kind: str) -> None:
     start = encode(Start(spool.plan(total=100_000, gap=0.01), 0, os.getpid()))
-    line = {"no message": b"hello\n", "another start": start, "another version": b'{"v": 2, "pause": {}}\n'}[kind]
+    line = {
+        "no message": b"hello\n",
+        "another start": start,
+        "another version": b'{"v": 2, "pause": {}}\n',
+        "refused": encode(Ordered("refused", 1)),
+    }[kind]
     command = [sys.executable, "-m", "connectors.spool.fetching.process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
