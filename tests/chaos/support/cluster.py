@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import pyspark
 
-from connectors.cli.demo.job import QUICK_JAVA
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.process import start_bound_process
 from connectors.testing.spark_protocol.driver import descendants
 from tests.chaos.support import processes
 from tests.chaos.support.record import ROOT
+from tests.support import quick_java
 
 WORKERS = 2
 
@@ -84,7 +84,7 @@ class StandaloneCluster:
             "spark.driver.host": "127.0.0.1",
             "spark.executor.cores": str(_EXECUTOR_CORES),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_JAVA,
+            "spark.executor.extraJavaOptions": quick_java.OPTIONS,
             "spark.executorEnv.PYTHONPATH": str(ROOT),
             "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
             "spark.dynamicAllocation.enabled": "true",
@@ -177,7 +177,7 @@ class StandaloneCluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "192m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JAVA} {_DAEMON_OPTIONS}",
+            "SPARK_DAEMON_JAVA_OPTS": f"{quick_java.OPTIONS} {_DAEMON_OPTIONS}",
         }
         words = [f"{name}={value}" for name, value in environment.items()]
         program = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
