@@ -70,6 +70,7 @@ SUMMARIES: Final = {
     "KAFKA_TRANSACTION_TIMEOUT": "A transaction was open for longer than the brokers allow.",
     "KAFKA_UNAVAILABLE": "Kafka does not respond.",
     "KINESIS_ACCESS_DENIED": "AWS denies a call: a permission is missing.",
+    "KINESIS_AGGREGATE_MISPLACED": "Aggregates are in other shards than ListShards names for their hash keys.",
     "KINESIS_ANSWER_MALFORMED": "A response of Kinesis cannot be parsed.",
     "KINESIS_BAD_ROW": "A row cannot be a record of Kinesis.",
     "KINESIS_CALL_FAILED": "Kinesis refuses a call.",

@@ -148,7 +148,7 @@ _KINESIS_SOURCE_GROUPS = (
 )
 _KINESIS_SINK_GROUPS = (
     Group("What to write", "write", "streamName streamARN ordered"),
-    Group("Requests", "write", "maxRecordsPerRequest maxBytesPerRequest"),
+    Group("Requests", "write", "aggregation aggregationMaxSize maxRecordsPerRequest maxBytesPerRequest"),
 )
 _AVRO_GROUPS = (
     Group("Bad records", "from", "mode on.error"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,7 @@ with _KINESIS.imports():
     from connectors.kinesis.schema import ARROW_SCHEMA
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
-    from connectors.kinesis.sink.writer import WriteSettings, put_batches, record_limit
+    from connectors.kinesis.sink.writer import WriteSettings, needs_keys, put_batches, record_limit
     from connectors.kinesis.source.interleaving import interleaved, task_count
     from connectors.kinesis.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ _TASKS_SHARE: Final = 4 / 3
 
 
 @lru_cache(maxsize=16)
-def _record_limit(client: KinesisClientOptions, stream: str, ordered: bool, _minute: int) -> int:  # noqa: FBT001 - a key
-    return record_limit(shared_client(client), client, stream, ordered=ordered)
+def _record_limit(client: KinesisClientOptions, stream: str, needing_keys: str, _minute: int) -> int:
+    return record_limit(shared_client(client), client, stream, needs_keys=needing_keys)
 
 
 @dataclass
@@ -219,17 +219,17 @@ class KinesisDataSource(ConnectorSource):
         options: KinesisWriteOptions = _KINESIS.write_options(self.options)
         columns = check_columns(schema, options.stream)
         client = client_options(options)
-        known: tuple[tuple[str, int], ...] = ()
+        settings = WriteSettings(
+            client=client,
+            ordered=options.ordered,
+            aggregate_bytes=options.aggregation_max_size if options.aggregation else None,
+            max_records_per_request=options.max_records_per_request,
+            max_bytes_per_request=options.max_bytes_per_request,
+        )
         if options.stream is not None:
             # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an
             # account few calls of DescribeStreamSummary a second, so there is one a minute.
             minute = int(time.monotonic() // 60)
-            known = ((options.stream, _record_limit(client, options.stream, options.ordered, minute)),)
-        settings = WriteSettings(
-            client=client,
-            ordered=options.ordered,
-            max_records_per_request=options.max_records_per_request,
-            max_bytes_per_request=options.max_bytes_per_request,
-            known=known,
-        )
+            limit = _record_limit(client, options.stream, needs_keys(settings), minute)
+            settings = replace(settings, known=((options.stream, limit),))
         return settings, columns

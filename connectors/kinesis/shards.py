@@ -34,6 +34,7 @@ from connectors.kinesis.offsets import (
 )
 
 __all__ = [
+    "HashRange",
     "Listing",
     "Seen",
     "Shard",
@@ -66,6 +67,16 @@ class Shard:
 
     shard_id: str
     parents: tuple[str, ...] = ()
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HashRange:
+    """The hash keys that a shard takes, or took before it was closed: from ``first`` to ``last``."""
+
+    shard: str
+    first: int
+    last: int
     closed: bool = False
 
 

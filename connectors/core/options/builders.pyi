@@ -35,6 +35,8 @@ class _KafkaOptions(TypedDict, total=False):
     writeTimestamps: bool
 
 class _KinesisOptions(TypedDict, total=False):
+    aggregation: bool
+    aggregationMaxSize: int | str
     allowInsecure: bool
     availableNow: bool
     awsAccessKey: str

@@ -32,7 +32,7 @@ from connectors.kinesis.client.errors import NOT_FOUND, client_error, credential
 from connectors.kinesis.client.responses import Page, parse_page, service_time_ms
 from connectors.kinesis.offsets import Kind, Position
 from connectors.kinesis.options.client import KinesisClientOptions, refuse_plaintext, stream_named
-from connectors.kinesis.shards import Listing, Shard
+from connectors.kinesis.shards import HashRange, Listing, Shard
 
 __all__ = ["KinesisClient", "MessageBuffer", "SignedRequest"]
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _BODY: Final = "RawBody"
 """The key of a body that botocore neither parses nor writes, in responses and in parameters."""
 _OK: Final = 200
-_VALID_RECORDS: Final = [{"Data": b"", "PartitionKey": "0"}]
+_VALID_RECORDS: Final[list[dict[str, Any]]] = [{"Data": b"", "PartitionKey": "0"}]
 """The least that botocore takes for a request."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 30
@@ -53,6 +53,7 @@ _KINDS: Final = {
     Kind.LATEST: "LATEST",
 }
 _HOUR_MS: Final = 3_600_000
+_MOST_LISTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +147,13 @@ class KinesisClient:
             raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream, "Read another stream.")
         return summary
 
-    def listing(self, stream: str, page_size: int = 1000) -> Listing:
+    def listing(self, stream: str, page_size: int = _MOST_LISTED) -> Listing:
         """Return a stream and its shards, listed ``page_size`` shards at a time.
 
         Raises a `ServiceUnavailableError` when that takes longer than a list is valid: list again.
         """
         summary = self.describe(stream)
-        pages = [self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))]
-        while token := pages[-1].get("NextToken"):
-            # A stream and a token together are refused.
-            pages.append(self.call("list_shards", stream, MaxResults=page_size, NextToken=token))
+        pages = self._shard_pages(stream, page_size)
         return Listing(
             stream=stream,
             arn=summary["StreamARN"],
@@ -164,6 +162,17 @@ class KinesisClient:
             at_ms=pages[0]["AnsweredAt"],
             shards={shard["ShardId"]: _listed_shard(shard) for page in pages for shard in page["Shards"]},
         )
+
+    def hash_ranges(self, stream: str) -> list[HashRange]:
+        """Return which hash keys each shard of a stream takes, of closed shards too."""
+        return [_hash_range(shard) for page in self._shard_pages(stream, _MOST_LISTED) for shard in page["Shards"]]
+
+    def _shard_pages(self, stream: str, page_size: int) -> list[dict[str, Any]]:
+        pages = [self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))]
+        while token := pages[-1].get("NextToken"):
+            # A stream and a token together are refused.
+            pages.append(self.call("list_shards", stream, MaxResults=page_size, NextToken=token))
+        return pages
 
     def iterator(self, stream: str, shard: str, position: Position) -> str:
         """Return an iterator, valid for five minutes; `INVALID_ARGUMENT` means that the shard has no such position."""
@@ -209,6 +218,12 @@ class KinesisClient:
         response: bytes = self.call("put_records", stream, **parameters)[_BODY]
         return response
 
+    def put_record(self, stream: str, body: bytes) -> tuple[str, str]:
+        """Make one PutRecord whose body is finished; return the record's sequence number and its shard."""
+        parameters = {**_VALID_RECORDS[0], **stream_named(stream), _BODY: body}
+        response = self.call("put_record", stream, **parameters)
+        return str(response["SequenceNumber"]), str(response["ShardId"])
+
 
 def _position_parameters(position: Position, kind: str, number: str) -> dict[str, Any]:
     """Return the parameters for a position; ``kind`` and ``number`` are the names of two of them."""
@@ -224,6 +239,12 @@ def _listed_shard(listed: Mapping[str, Any]) -> Shard:
     parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
     closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
     return Shard(listed["ShardId"], tuple(parent for parent in parents if parent), closed)
+
+
+def _hash_range(listed: Mapping[str, Any]) -> HashRange:
+    keys = listed["HashKeyRange"]
+    closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
+    return HashRange(listed["ShardId"], int(keys["StartingHashKey"]), int(keys["EndingHashKey"]), closed)
 
 
 @contextmanager

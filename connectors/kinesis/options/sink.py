@@ -47,6 +47,22 @@ class KinesisWriteOptions(KinesisClientOptions):
         "one task. PutRecords, which is used otherwise, keeps no order.",
         default="false",
     )
+    aggregation: bool = option(
+        "aggregation",
+        BOOLEAN,
+        "Rows of one shard are put as one record, an aggregate of the Kinesis Producer Library, which its readers take "
+        "apart: this source, the KCL, Firehose and Lambda with AWS's modules. Others see the aggregates.",
+        default="false",
+        aliases=("aggregationEnabled", "kinesis.sink.aggregationEnabled"),
+    )
+    aggregation_max_size: int = option(
+        "aggregationMaxSize",
+        BYTES,
+        "The most bytes of an aggregate and its key. A row that is larger is put as it is.",
+        default="256k",
+        minimum="1k",
+        maximum="1m",
+    )
     max_records_per_request: int = option(
         "maxRecordsPerRequest",
         INTEGER,

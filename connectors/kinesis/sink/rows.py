@@ -1,12 +1,12 @@
-"""The columns that the sink takes, and its rows as records of PutRecords."""
+"""The columns that the sink takes, and its rows as records of the service."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.options.client import NAME, STREAM_ARN
+from connectors.kinesis.sink.requests import Record, key_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BAD_ROW", "Columns", "Entry", "check_columns", "entries", "key_name"]
+__all__ = ["BAD_ROW", "Columns", "Rows", "check_columns", "rows_by_stream"]
 
 BAD_ROW: Final = "KINESIS_BAD_ROW"
 _SINK: Final = "kinesis sink"
@@ -38,14 +39,13 @@ class Columns:
     explicit_hash_key: bool
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A row that is to be put; ``size`` is the bytes of data and key, as the service counts them."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a stream, each with its bytes of data and key, as the service counts them."""
 
     stream: str
-    key: str
-    data: bytes
-    explicit_hash_key: str | None
-    size: int
+    records: Sequence[Record]
+    sizes: Sequence[int]
 
 
 def check_columns(schema: StructType, stream: str | None) -> Columns:
@@ -80,26 +80,34 @@ def _illegal(what: str, action: str) -> OptionError:
     return OptionError("KINESIS_SINK_COLUMNS", what, _SINK, action)
 
 
-def key_name(key: str) -> str:
-    """Return a partition key as errors show it."""
-    return f"partitionKey {key[:_SHOWN_CHARACTERS]!r}" + ("..." if len(key) > _SHOWN_CHARACTERS else "")
-
-
-def entries(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Entry]:
-    """Return the rows of a batch; ``first`` is the number of its first row in its partition.
+def rows_by_stream(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Rows]:
+    """Yield the rows of a batch, by stream; ``first`` is the number of the batch's first row in its partition.
 
     Raises a `ConnectorError` (`BAD_ROW`) for a row that cannot be a record; it names the key.
     """
+    if not batch.num_rows:
+        return
     _require_utf8(batch, columns, first)
-    rows = batch.num_rows
+    if not _all_legal(batch, columns):
+        _refuse(batch, columns)
+    if columns.stream is not None:
+        yield _rows(batch, columns.stream, columns)
+        return
+    streams = batch.column("stream")
+    for stream in streams.unique():
+        yield _rows(batch.filter(pc.equal(streams, stream)), stream.as_py(), columns)
+
+
+def _rows(batch: pa.RecordBatch, stream: str, columns: Columns) -> Rows:
     keys, data = batch.column("partitionKey"), batch.column("data").cast(pa.binary())
-    streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
-    hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows
-    sizes = pc.add(pc.binary_length(keys), pc.binary_length(data))
-    fields = zip(streams, keys.to_pylist(), data.to_pylist(), hash_keys, sizes.to_pylist(), strict=True)
-    if _all_legal(keys, data, streams, hash_keys):
-        return starmap(Entry, fields)
-    return _checked(fields)
+    sizes = pc.add(pc.binary_length(keys), pc.binary_length(data)).to_pylist()
+    fields = zip(data.to_pylist(), keys.to_pylist(), strict=True)
+    hash_keys = batch.column("explicitHashKey") if columns.explicit_hash_key else None
+    if hash_keys is None or hash_keys.null_count == len(hash_keys):
+        return Rows(stream, list(starmap(Record, fields)), sizes)
+    given = (hash_key if hash_key is not None else msgspec.UNSET for hash_key in hash_keys.to_pylist())
+    records = [Record(one, key, hash_key) for (one, key), hash_key in zip(fields, given, strict=True)]
+    return Rows(stream, records, sizes)
 
 
 def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
@@ -115,16 +123,18 @@ def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
             raise _bad_row(what, key.decode(errors="backslashreplace"), action)
 
 
-def _all_legal(keys: pa.Array, data: pa.Array, streams: Sequence[str | None], hash_keys: Sequence[str | None]) -> bool:
-    """Return whether each row can be a record; if not, `_checked` finds the one that cannot."""
+def _all_legal(batch: pa.RecordBatch, columns: Columns) -> bool:
+    """Return whether each row can be a record; if not, `_refuse` finds the one that cannot."""
+    keys = batch.column("partitionKey")
     lengths = pc.min_max(pc.utf8_length(keys))
+    streams = [columns.stream] if columns.stream is not None else batch.column("stream").unique().to_pylist()
+    hash_keys = batch.column("explicitHashKey").unique().to_pylist() if columns.explicit_hash_key else ()
     return (
-        keys.null_count == data.null_count == 0
-        and len(keys) > 0
+        keys.null_count == batch.column("data").null_count == 0
         and lengths["min"].as_py() > 0
         and lengths["max"].as_py() <= _LONGEST_KEY
-        and all(map(_is_stream, set(streams)))
-        and all(map(_is_hash_key, set(hash_keys)))
+        and all(map(_is_stream, streams))
+        and all(map(_is_hash_key, hash_keys))
     )
 
 
@@ -136,12 +146,18 @@ def _is_hash_key(key: str | None) -> bool:
     return key is None or (_HASH_KEY.fullmatch(key) is not None and int(key) < _HASH_KEYS)
 
 
-def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
-    for stream, key, data, hash_key, size in rows:
+def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:
+    """Raise the error of the first row that cannot be a record."""
+    rows = batch.num_rows
+    streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
+    hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows
+    no_data = batch.column("data").is_null().to_pylist()
+    keys = batch.column("partitionKey").to_pylist()
+    for stream, key, without, hash_key in zip(streams, keys, no_data, hash_keys, strict=True):
         if not key or len(key) > _LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"
             raise _bad_row(f"A row has {length}", key or "", f"A key has 1 to {_LONGEST_KEY} characters.")
-        if data is None:
+        if without:
             raise _bad_row("A row has no data", key, "Filter out rows without data, or give them empty data.")
         if not _is_stream(stream):
             what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
@@ -149,7 +165,6 @@ def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
         if not _is_hash_key(hash_key):
             action = "It must be a whole number from 0 to 2^128-1 without leading zeros, or null."
             raise _bad_row(f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}", key, action)
-        yield Entry(stream, key, data, hash_key, size)
 
 
 def _bad_row(what: str, key: str, action: str) -> ConnectorError:

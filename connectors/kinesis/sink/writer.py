@@ -2,30 +2,32 @@
 
 PutRecords takes many records and may refuse some of them: only those are sent again, so records of one key can change
 places. With ``ordered`` each row is a PutRecord that names the number of the one before it of the same key, which is
-the only order that the service keeps.
+the only order that the service keeps. With ``aggregation`` a record is many rows of one shard; see `aggregating`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
-import msgspec
-
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.core.retry import Backoff, RetryPolicy
-from connectors.kinesis.client.errors import THROTTLED, service_error
-from connectors.kinesis.client.responses import decoded, malformed
 from connectors.kinesis.client.shared import patiently, shared_client
-from connectors.kinesis.options.client import stream_named
-from connectors.kinesis.sink.rows import BAD_ROW, Columns, Entry, entries, key_name
+from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregateWriter
+from connectors.kinesis.sink.requests import (
+    Attempts,
+    Record,
+    Requests,
+    Sleep,
+    WriteSettings,
+    key_name,
+    put_in_order,
+)
+from connectors.kinesis.sink.rows import BAD_ROW, Columns, Rows, rows_by_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,43 +35,25 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["WriteSettings", "put_batches", "put_results", "record_limit"]
+__all__ = ["WriteSettings", "needs_keys", "put_batches", "record_limit"]
 
 _log = logging.getLogger(__name__)
 _LANES: Final = 10
-"""Keys that are put at a time with ``ordered``: as many as a client has connections."""
+"""Keys that are put at a time with ``ordered``."""
 _DEFAULT_RECORD_KIB: Final = 1024
-_DEFAULT_REQUEST_BYTES: Final = 5 << 20
 _IGNORES_KEYS: Final = "AUTO"
-_MORE_SHARDS: Final = (
-    "Give the stream more shards, or write from fewer tasks; a shard takes 1,000 records and 1 MB a second."
-)
-
-Sleep = Callable[[float], object]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSettings:
-    """How the tasks of a sink write; pickles.
+def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, needs_keys: str) -> int:
+    """Return the most bytes of a record; warn of a stream that ignores keys.
 
-    ``max_records_per_request`` and ``max_bytes_per_request`` are those of the options; None is the default. ``known``
-    are the most bytes of a record, by stream (its name or ARN), that the driver asked for.
+    Raises an `OptionError` for such a stream if ``needs_keys`` names an option that cannot be kept there.
     """
-
-    client: KinesisClientOptions
-    ordered: bool
-    max_records_per_request: int
-    max_bytes_per_request: int | None
-    known: tuple[tuple[str, int], ...] = ()
-
-
-def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, ordered: bool) -> int:
-    """Return the most bytes of a record; warn of a stream that ignores keys, or with ``ordered`` refuse it."""
     summary = patiently(lambda: client.describe(stream), options)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
-        if ordered:
-            what = "The stream ignores partition keys, so ordered=true cannot be kept"
-            action = "Leave ordered out, or change the stream's record distribution strategy."
+        if needs_keys:
+            what = f"The stream ignores partition keys, so {needs_keys}=true cannot be kept"
+            action = f"Leave {needs_keys} out, or change the stream's record distribution strategy."
             raise OptionError("KINESIS_KEYS_IGNORED", what, stream, action)
         _log.warning(
             "[KINESIS_KEYS_IGNORED] The stream %s ignores partitionKey and explicitHashKey: its record distribution "
@@ -79,208 +63,112 @@ def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: s
     return int(summary.get("MaxRecordSizeInKiB") or _DEFAULT_RECORD_KIB) << 10
 
 
+class _Writer(Protocol):
+    def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None: ...
+
+    def put(self, rows: Rows, limit: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def needs_keys(settings: WriteSettings) -> str:
+    """Return the option of these settings that a stream that ignores keys cannot keep; empty when there is none."""
+    return "ordered" if settings.ordered else "aggregation" if settings.aggregate_bytes is not None else ""
+
+
 def put_batches(
-    batches: Iterable[pa.RecordBatch], columns: Columns, settings: WriteSettings, sleep: Sleep = time.sleep
+    batches: Iterable[pa.RecordBatch], columns: Columns, settings: WriteSettings, sleep: Sleep | None = None
 ) -> int:
     """Put all rows of a task; return how many, when the service has them all.
 
     Raises a `ConnectorError` that names the key of a row that could not be put; rows before and after it may be there.
     """
-    writer = (_OrderedWriter if settings.ordered else _ChunkWriter)(settings, sleep)
-    rows = 0
-    for batch in batches:
-        writer.put(entries(batch, columns, rows))
-        rows += batch.num_rows
-    writer.finish()
-    return rows
+    client = shared_client(settings.client)
+    writer = _writer(settings)(client, settings, sleep)
+    limits = dict(settings.known)
+    count = 0
+    try:
+        for batch in batches:
+            for rows in rows_by_stream(batch, columns, count):
+                limit = limits.get(rows.stream)
+                if limit is None:
+                    limit = record_limit(client, settings.client, rows.stream, needs_keys=needs_keys(settings))
+                    limits[rows.stream] = limit
+                _refuse_larger(rows, limit)
+                writer.put(rows, limit)
+            count += batch.num_rows
+        writer.finish()
+    finally:
+        writer.close()
+    return count
 
 
-class _Writer:
-    def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
-        self.settings = settings
-        self.client = shared_client(settings.client)
-        self.sleep = sleep
-        self._limits = dict(settings.known)
-
-    def checked(self, rows: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
-        for entry in rows:
-            limit = self._limits.get(entry.stream)
-            if limit is None:
-                ordered = self.settings.ordered
-                limit = record_limit(self.client, self.settings.client, entry.stream, ordered=ordered)
-                self._limits[entry.stream] = limit
-            if entry.size > limit:
-                what = f"A row has {entry.size} bytes of data and partitionKey; the stream {entry.stream} takes {limit}"
-                action = (
-                    "Make the row smaller, or raise the stream's largest record (UpdateMaxRecordSize, up to 10 MiB)."
-                )
-                raise ConnectorError(BAD_ROW, what, key_name(entry.key), action)
-            yield entry, limit
+def _writer(settings: WriteSettings) -> type[_Writer]:
+    if settings.aggregate_bytes is None:
+        return _OrderedWriter if settings.ordered else _RecordWriter
+    return OrderedAggregateWriter if settings.ordered else AggregateWriter
 
 
-class _Attempts:
-    """Waits between attempts of a request, and gives up after more than ``numRetries`` in a row without progress."""
-
-    def __init__(self, options: KinesisClientOptions, sleep: Sleep) -> None:
-        self._most = options.num_retries
-        self._backoff = Backoff(RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None))
-        self._sleep = sleep
-        self._failures = 0
-
-    def wait(self, error: ConnectorError, left: Sequence[Entry], *, progress: bool = False) -> None:
-        """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
-        if progress:
-            self._backoff.reset()
-        self._failures = 0 if progress else self._failures + 1
-        if not error.transient or self._failures > self._most:
-            what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
-            action = _MORE_SHARDS if error.code == THROTTLED else error.action
-            raise type(error)(error.code, f"{what}: {error.what}", f"{error.where}, {key_name(left[0].key)}", action)
-        self._sleep(self._backoff.next_delay_seconds(error))
+def _refuse_larger(rows: Rows, limit: int) -> None:
+    if max(rows.sizes) <= limit:
+        return
+    size, record = next((size, one) for size, one in zip(rows.sizes, rows.records, strict=True) if size > limit)
+    what = f"A row has {size} bytes of data and partitionKey; the stream {rows.stream} takes {limit}"
+    action = "Make the row smaller, or raise the stream's largest record (UpdateMaxRecordSize, up to 10 MiB)."
+    raise ConnectorError(BAD_ROW, what, key_name(record.PartitionKey), action)
 
 
-class _ChunkWriter(_Writer):
-    def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
-        super().__init__(settings, sleep)
-        self._chunks: dict[str, list[Entry]] = {}
-        self._sizes: dict[str, int] = {}
+class _RecordWriter:
+    """A record for each row."""
 
-    def put(self, rows: Iterable[Entry]) -> None:
-        for entry, limit in self.checked(rows):
-            most_bytes = self.settings.max_bytes_per_request or max(_DEFAULT_REQUEST_BYTES, limit)
-            chunk = self._chunks.setdefault(entry.stream, [])
-            size = self._sizes.get(entry.stream, 0) + entry.size
-            if chunk and (len(chunk) >= self.settings.max_records_per_request or size > most_bytes):
-                self._send(entry.stream)
-                chunk, size = self._chunks.setdefault(entry.stream, []), entry.size
-            chunk.append(entry)
-            self._sizes[entry.stream] = size
+    def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None:
+        self._requests = Requests(client, settings, sleep)
+
+    def put(self, rows: Rows, limit: int) -> None:
+        self._requests.add(rows.stream, rows.records, rows.sizes, limit)
 
     def finish(self) -> None:
-        for stream in list(self._chunks):
-            self._send(stream)
+        self._requests.flush()
 
-    def _send(self, stream: str) -> None:
-        waiting: Sequence[Entry] = self._chunks.pop(stream)
-        self._sizes.pop(stream)
-        attempts = _Attempts(self.settings.client, self.sleep)
-        while True:
-            error: ConnectorError | None
-            try:
-                body = self.client.put_records(stream, _request_body(stream, waiting))
-                error, failed = _refused(stream, waiting, put_results(body, len(waiting), stream))
-            except ConnectorError as raised:
-                error, failed = raised, waiting
-            if error is None:
-                return
-            attempts.wait(error, failed, progress=len(failed) < len(waiting))
-            waiting = failed
+    def close(self) -> None:
+        self._requests.close()
 
 
-def _refused(
-    stream: str, sent: Sequence[Entry], results: Sequence[_Result]
-) -> tuple[ConnectorError | None, Sequence[Entry]]:
-    """Return the error of a request, a permanent one if there is any, and the records that must be sent again."""
-    refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if result.ErrorCode is not None]
-    if not refused:
-        return None, ()
-    errors = [
-        service_error("PutRecords", stream, {"Error": {"Code": result.ErrorCode, "Message": result.ErrorMessage}})
-        for _, result in refused
-    ]
-    worst = next((error for error in errors if not error.transient), errors[0])
-    return worst, [entry for entry, _ in refused]
-
-
-class _OrderedWriter(_Writer):
+class _OrderedWriter:
     """One call for each row; rows of one key one after the other, some keys at a time."""
 
-    def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
-        super().__init__(settings, sleep)
+    def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None:
+        self._client = client
+        self._options = settings.client
         self._failed = threading.Event()
+        self._sleep = sleep or self._failed.wait
         self._numbers: list[dict[tuple[str, str], str]] = [{} for _ in range(_LANES)]
 
-    def put(self, rows: Iterable[Entry]) -> None:
-        lanes: dict[int, list[Entry]] = defaultdict(list)
-        for entry, _ in self.checked(rows):
-            lanes[crc32(f"{entry.stream}/{entry.key}".encode()) % _LANES].append(entry)
+    def put(self, rows: Rows, limit: int) -> None:
+        del limit
+        lanes: dict[int, list[Record]] = defaultdict(list)
+        for record in rows.records:
+            lanes[crc32(f"{rows.stream}/{record.PartitionKey}".encode()) % _LANES].append(record)
         with ThreadPoolExecutor(_LANES, thread_name_prefix="kinesis-put") as pool:
-            list(pool.map(self._run, lanes.values(), [self._numbers[number] for number in lanes]))
+            numbers = [self._numbers[number] for number in lanes]
+            list(pool.map(self._run, [rows.stream] * len(lanes), lanes.values(), numbers))
 
     def finish(self) -> None:
         pass
 
-    def _run(self, lane: Sequence[Entry], numbers: dict[tuple[str, str], str]) -> None:
-        for entry in lane:
+    def close(self) -> None:
+        self._failed.set()
+
+    def _run(self, stream: str, lane: Sequence[Record], numbers: dict[tuple[str, str], str]) -> None:
+        for record in lane:
             if self._failed.is_set():
                 return
+            key = stream, record.PartitionKey
             try:
-                numbers[entry.stream, entry.key] = self._put_one(entry, numbers.get((entry.stream, entry.key)))
+                attempts = Attempts(self._options, self._sleep)
+                numbers[key], _ = put_in_order(self._client, stream, (record,), record, numbers.get(key), attempts)
             except BaseException:
                 self._failed.set()
                 raise
-
-    def _put_one(self, entry: Entry, before: str | None) -> str:
-        record: dict[str, Any] = {"Data": entry.data, "PartitionKey": entry.key, **stream_named(entry.stream)}
-        if entry.explicit_hash_key is not None:
-            record["ExplicitHashKey"] = entry.explicit_hash_key
-        if before is not None:
-            record["SequenceNumberForOrdering"] = before
-        attempts = _Attempts(self.settings.client, self.sleep)
-        while True:
-            try:
-                response = self.client.call("put_record", entry.stream, **record)
-            except ConnectorError as error:
-                attempts.wait(error, [entry])
-            else:
-                return str(response["SequenceNumber"])
-
-
-# Requests and responses of PutRecords, by msgspec: botocore would visit each record twice, to check and to write it.
-
-
-class _Record(msgspec.Struct, gc=False):
-    """A record of a request, under the names of the service; its data become base64."""
-
-    Data: bytes
-    PartitionKey: str
-    ExplicitHashKey: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Request(msgspec.Struct):
-    Records: list[_Record]
-    StreamName: str | msgspec.UnsetType = msgspec.UNSET
-    StreamARN: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Result(msgspec.Struct, gc=False):
-    ErrorCode: str | None = None
-    ErrorMessage: str | None = None
-
-
-class _Response(msgspec.Struct):
-    Records: list[_Result]
-
-
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Response)
-
-
-def _request_body(stream: str, records: Sequence[Entry]) -> bytes:
-    # Two arguments where two will do: most records have no hash key, and this is done for each.
-    written = [
-        _Record(entry.data, entry.key)
-        if entry.explicit_hash_key is None
-        else _Record(entry.data, entry.key, entry.explicit_hash_key)
-        for entry in records
-    ]
-    return _ENCODER.encode(_Request(written, **stream_named(stream)))
-
-
-def put_results(body: bytes, count: int, stream: str) -> list[_Result]:
-    """Return the result of each of ``count`` records of a request; a body of another length is malformed."""
-    results = decoded(_DECODER, body, "PutRecords", stream).Records
-    if len(results) != count:
-        reason = ValueError(f"it has {len(results)} results, and {count} records were sent")
-        raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
-    return results

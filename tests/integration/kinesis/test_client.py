@@ -35,7 +35,7 @@ from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.sink.writer import put_results
+from connectors.kinesis.sink.requests import put_results
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_rig import KinesisRig, wait_until

@@ -96,7 +96,7 @@ class TestRequests:
     def test_30_request_has_at_most_five_hundred_records(self, server: KinesisServer) -> None:
         rows = numbered(1201)
         assert write(server, batch(rows[:700]), batch(rows[700:])) == 1201
-        assert stored(server) == rows
+        assert sorted(stored(server)) == sorted(rows)
         assert server.call_counts("orders")["PutRecords"] == 3
         assert write(server, batch(rows[:10]), maxRecordsPerRequest=3) == 10
         assert server.call_counts("orders")["PutRecords"] == 7
@@ -108,11 +108,21 @@ class TestRequests:
         write(server, batch(numbered(4, size=1000)), maxBytesPerRequest="1500")
         assert server.call_counts("orders")["PutRecords"] == 3 + 4
 
+    def test_streams_of_a_column_have_requests_of_their_own(self, server: KinesisServer) -> None:
+        server.create_stream("refunds")
+        rows = numbered(1200)
+        streams = ["orders" if number % 3 else "refunds" for number in range(1200)]
+        write(server, batch(rows, stream=streams), columns=("stream",), streamName=None)
+        found = stored(server), stored(server, "refunds")
+        server.delete_stream("refunds")
+        assert sorted(found[0]) == sorted(row for row, stream in zip(rows, streams, strict=True) if stream == "orders")
+        assert found[1] == rows[::3]
+
     def test_stream_with_larger_records_takes_them(self, server: KinesisServer) -> None:
         server.set_max_record_size("orders", 10 << 10)
         rows = [("small", b"1"), ("large", b"x" * (10 * MIB - 5)), ("small", b"2")]
         assert write(server, batch(rows)) == 3
-        assert stored(server) == rows
+        assert sorted(stored(server)) == sorted(rows)
 
     def test_30_explicit_hash_key_decides_the_shard(self, server: KinesisServer) -> None:
         server.create_stream("wide", shards=4)
@@ -147,8 +157,26 @@ class TestRequests:
             KinesisDataSource(options(server)).stream_writer(ROWS)
         assert server.call_counts("orders") == {"DescribeStreamSummary": 1}
 
+    def test_several_requests_are_on_their_way_at_a_time(self, server: KinesisServer) -> None:
+        server.delay_calls("PutRecords", 1)
+        rows = numbered(2000)
+        assert write(server, batch(rows)) == 2000
+        times = [call.server_ns for call in server.calls("PutRecords")]
+        assert len(times) == 4
+        assert max(times) - min(times) < 3e9  # one after the other, each would wait its second
+        assert sorted(stored(server)) == sorted(rows)
+
 
 class TestFailures:
+    def test_request_that_fails_for_good_ends_those_that_wait_for_another_attempt(self, server: KinesisServer) -> None:
+        server.throttle("PutRecords", 3)
+        server.fail("PutRecords", "AccessDeniedException", 1)
+        server.throttle("PutRecords", 1000)
+        with pytest.raises(ConnectorError) as raised:
+            write(server, batch(numbered(2000)), numRetries=1000, maxRetryInterval="1h")
+        assert not raised.value.transient
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("kinesis-put")]
+
     def test_30_only_failed_entries_are_sent_again(self, server: KinesisServer) -> None:
         server.fail_entries(count=100, every=3)
         server.fail_entries("InternalFailure", 20, every=7)

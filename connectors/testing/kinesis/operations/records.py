@@ -117,7 +117,8 @@ class RecordOperations:
         stream = self._open_stream(arguments, now)
         data, key, hash_key, size = _entry(stream, arguments, "")
         if self._faults.order_required:
-            _check_order(stream, key, arguments.optional_text("SequenceNumberForOrdering"))
+            newest = stream.shard_of(hash_key).last
+            _check_order(stream, key, arguments.optional_text("SequenceNumberForOrdering"), newest)
         shard, record = self._put(stream, now, data, key, hash_key, size)
         if record is None:
             raise throughput_exceeded(stream, shard)
@@ -260,11 +261,11 @@ def _answer(
     return b'{"Records":[%s],%s' % (records, json.dumps(rest).encode()[1:])
 
 
-def _check_order(stream: Stream, key: str, named: str | None) -> None:
-    """Without the number of the record before it, the service may give a record a lower number."""
+def _check_order(stream: Stream, key: str, named: str | None, newest: int) -> None:
+    """Without the number of a record before it, the service may give a record a lower number."""
     last = stream.last_numbers.get(key)
-    if last is not None and (named is None or not named.isdecimal() or int(named) > last):
-        raise invalid(f"The SequenceNumberForOrdering of the key {key!r} is {named}, not {last} or one before it.")
+    if last is not None and (named is None or not named.isdecimal() or int(named) > max(last, newest)):
+        raise invalid(f"The SequenceNumberForOrdering of the key {key!r} is {named}; its last number is {last}.")
 
 
 def _entry(stream: Stream, arguments: Arguments, path: str) -> tuple[str, str, int, int]:

@@ -1,0 +1,222 @@
+"""Aggregates of the Kinesis Producer Library (KPL): many rows in one record of a shard, in the published format.
+
+A reader that keeps to that format drops an aggregate when any row in it has a hash key outside of its shard's range, so
+rows are packed by shard, and an aggregate that a reshard has put elsewhere is packed anew. The format is in
+``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from connectors.kinesis.shards import HashRange
+from connectors.kinesis.sink.requests import Record
+
+__all__ = ["Packer", "Packing", "ShardMap"]
+
+_MAGIC: Final = b"\xf3\x89\x9a\xc2"
+_FRAME_BYTES: Final = len(_MAGIC) + 16
+_PARTITION_KEY_TABLE: Final = b"\x0a"
+_HASH_KEY_TABLE: Final = b"\x12"
+_RECORDS: Final = b"\x1a"
+_PARTITION_KEY_INDEX: Final = b"\x08"
+_HASH_KEY_INDEX: Final = b"\x10"
+_DATA: Final = b"\x1a"
+_ONE_BYTE: Final = 0x80
+_MOST_OPEN_BYTES: Final = 64 << 20
+"""Of rows that wait in aggregates for others of their shards; it matters for a stream of hundreds of shards."""
+_MOST_KEYS: Final = 100_000
+"""Keys whose hash is remembered."""
+
+
+class ShardMap:
+    """The shards of a stream by the hash keys that they take."""
+
+    def __init__(self, ranges: Iterable[HashRange]) -> None:
+        self._ranges = {one.shard: one for one in ranges}
+        self._open = sorted((one for one in self._ranges.values() if not one.closed), key=lambda one: one.last)
+        self._ends = [one.last for one in self._open]
+
+    def shard_of(self, hash_key: int) -> str | None:
+        """Return the open shard that takes a hash key; None if none is listed, as it may be during a reshard."""
+        place = bisect_left(self._ends, hash_key)
+        if place == len(self._open) or self._open[place].first > hash_key:
+            return None
+        return self._open[place].shard
+
+    def covers(self, shard: str | None, hash_keys: Iterable[int]) -> bool:
+        """Return whether a shard, open or closed, is listed and takes all these hash keys."""
+        one = self._ranges.get(shard or "")
+        return one is not None and all(one.first <= hash_key <= one.last for hash_key in hash_keys)
+
+
+class Packing:
+    """The rows of a shard that become one record; ``limit`` is the most bytes of its data and partition key.
+
+    ``shard`` is where it belongs; None where no listed shard takes its row. A row that is ``alone`` is put as it is,
+    and right in any shard.
+    """
+
+    def __init__(self, shard: str | None, limit: int, *, alone: bool = False) -> None:
+        self.shard = shard
+        self.alone = alone
+        self.rows: list[Record] = []
+        self.hash_keys: list[int] = []
+        self._limit = limit
+        self._size = _FRAME_BYTES + len(shard or "")
+        self._keys: dict[str, bytes] = {}
+        self._explicit: dict[str, bytes] = {}
+        self._tables: tuple[list[bytes], list[bytes]] = [], []
+        self._records: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        """The bytes of data and partition key."""
+        return self._size
+
+    def add(self, row: Record, hash_key: int) -> bool:
+        """Add a row, unless it does not fit."""
+        tables: list[tuple[dict[str, bytes], str, bytes, bytes]] = []
+        key, more = self._keys.get(row.PartitionKey), 0
+        if key is None:
+            key = _PARTITION_KEY_INDEX + _varint(len(self._keys))
+            entry = _field(_PARTITION_KEY_TABLE, row.PartitionKey)
+            tables.append((self._keys, row.PartitionKey, key, entry))
+            more += len(entry)
+        explicit = b""
+        if isinstance(row.ExplicitHashKey, str):
+            known = self._explicit.get(row.ExplicitHashKey)
+            explicit = known or _HASH_KEY_INDEX + _varint(len(self._explicit))
+            if known is None:
+                entry = _field(_HASH_KEY_TABLE, row.ExplicitHashKey)
+                tables.append((self._explicit, row.ExplicitHashKey, explicit, entry))
+                more += len(entry)
+        head = key + explicit + _DATA + _varint(len(row.Data))
+        head = _RECORDS + _varint(len(head) + len(row.Data)) + head
+        more += len(head) + len(row.Data)
+        if self._size + more > self._limit:
+            return False
+        for indexes, text, index, entry in tables:
+            indexes[text] = index
+            self._tables[indexes is self._explicit].append(entry)
+        self._records += head, row.Data
+        self._size += more
+        self.rows.append(row)
+        self.hash_keys.append(hash_key)
+        return True
+
+    def is_misplaced(self, shard: str) -> bool:
+        """Return whether it is not in the shard that it was packed for, and its rows may not be that one's."""
+        return not self.alone and shard != self.shard
+
+    def record(self) -> Record:
+        """Return the record to put; its explicit hash key is that of the first row."""
+        if self.alone or self.shard is None:
+            return self.rows[0]
+        message = b"".join((*self._tables[0], *self._tables[1], *self._records))
+        digest = hashlib.md5(message, usedforsecurity=False).digest()
+        return Record(b"".join((_MAGIC, message, digest)), self.shard, str(self.hash_keys[0]))
+
+
+class Packer:
+    """Packs the rows of one stream; ``limit`` is that of `Packing`.
+
+    With ``keeps_single`` a row that is alone in its aggregate is put as an aggregate too, so that all records of a
+    shard have one partition key.
+    """
+
+    def __init__(self, ranges: Iterable[HashRange], limit: int, *, keeps_single: bool = False) -> None:
+        self.map = ShardMap(ranges)
+        self._limit = limit
+        self._keeps_single = keeps_single
+        self._open: dict[str, Packing] = {}
+        self._open_bytes = 0
+        self._hash_keys: dict[str, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every row that was added has been yielded."""
+        return not self._open
+
+    def add(self, rows: Iterable[Record]) -> Iterator[Packing]:
+        """Add rows, and yield what is full."""
+        for row in rows:
+            hash_key = self._hash_key(row)
+            shard = self.map.shard_of(hash_key)
+            if shard is None:
+                yield _alone(row, hash_key, shard)
+                continue
+            if self._added(shard, row, hash_key):
+                if self._open_bytes > _MOST_OPEN_BYTES:
+                    yield from self.flush()
+                continue
+            if self._open[shard].rows:
+                yield self._close(shard)
+                if self._added(shard, row, hash_key):
+                    continue
+            self._open.pop(shard)
+            yield _alone(row, hash_key, shard)
+
+    def flush(self) -> Iterator[Packing]:
+        """Yield what is not full yet."""
+        for shard in list(self._open):
+            yield self._close(shard)
+
+    def reshard(self, ranges: Iterable[HashRange]) -> list[Record]:
+        """Take new ranges; return the rows of what is not full yet, which has to be added again."""
+        waiting = [row for packing in self._open.values() for row in packing.rows]
+        self._open, self._open_bytes = {}, 0
+        self.map = ShardMap(ranges)
+        return waiting
+
+    def _added(self, shard: str, row: Record, hash_key: int) -> bool:
+        packing = self._open.get(shard)
+        if packing is None:
+            packing = self._open[shard] = Packing(shard, self._limit)
+        before = packing.size if packing.rows else 0
+        added = packing.add(row, hash_key)
+        if added:
+            self._open_bytes += packing.size - before
+        return added
+
+    def _close(self, shard: str) -> Packing:
+        packing = self._open.pop(shard)
+        self._open_bytes -= packing.size
+        packing.alone = len(packing.rows) == 1 and not self._keeps_single
+        return packing
+
+    def _hash_key(self, row: Record) -> int:
+        if isinstance(row.ExplicitHashKey, str):
+            return int(row.ExplicitHashKey)
+        known = self._hash_keys.get(row.PartitionKey)
+        if known is None:
+            if len(self._hash_keys) >= _MOST_KEYS:
+                self._hash_keys.clear()
+            digest = hashlib.md5(row.PartitionKey.encode(), usedforsecurity=False).digest()
+            known = self._hash_keys[row.PartitionKey] = int.from_bytes(digest, "big")
+        return known
+
+
+def _alone(row: Record, hash_key: int, shard: str | None) -> Packing:
+    packing = Packing(shard, 0, alone=True)
+    packing.rows, packing.hash_keys = [row], [hash_key]
+    return packing
+
+
+def _field(tag: bytes, text: str) -> bytes:
+    encoded = text.encode()
+    return tag + _varint(len(encoded)) + encoded
+
+
+def _varint(number: int) -> bytes:
+    if number < _ONE_BYTE:
+        return number.to_bytes(1, "little")
+    encoded = bytearray()
+    while number >= _ONE_BYTE:
+        encoded.append(number & 0x7F | _ONE_BYTE)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
