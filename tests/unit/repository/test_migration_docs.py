@@ -12,6 +12,7 @@ from connectors.core.options.declaration import declared_options
 from connectors.kafka.options.client import ClientSettings, warn_once
 from connectors.kafka.options.sink import KafkaWriteOptions, parse_write_options
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
+from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
 from tests.support.kafka_jvm_settings import CONSUMER, PRODUCER
 
@@ -137,7 +138,8 @@ def test_the_settings_with_rules_of_their_own_follow_them() -> None:
 def test_every_other_name_of_a_kinesis_option_is_in_the_table() -> None:
     rows = re.findall(r"^\| (`.+`) \| `(\w+)` \|$", KINESIS, re.MULTILINE)
     shown = {name: tuple(re.findall(r"`([^`]+)`", others)) for others, name in rows}
-    assert shown == {one.name: one.aliases for one in declared_options(KinesisReadOptions).values() if one.aliases}
+    options = [*declared_options(KinesisWriteOptions).values(), *declared_options(KinesisReadOptions).values()]
+    assert shown == {one.name: one.aliases for one in options if one.aliases}
 
 
 def test_the_option_that_exactly_once_needs_at_the_first_start_is_a_step_of_the_move() -> None:
