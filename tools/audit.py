@@ -69,7 +69,7 @@ def goes_with_apache(text: str) -> bool:
 
 def main() -> int:
     """Print all; 1 if one has to be looked at."""
-    all_of_it = brought("pyspark-stream-connectors", frozenset({"all", "spark"}))
+    all_of_it = brought("pyspark-stream-connectors", frozenset({"all", "spark", "testing"}))
     bad = 0
     for name, found in sorted(all_of_it.items()):
         text = license_of(found)

@@ -25,7 +25,7 @@ def lower_bounds(project: dict[str, Any]) -> list[str]:
     requirements: list[str] = list(project["dependencies"])
     for extra in project["optional-dependencies"].values():
         requirements += extra
-    bounds = (re.match(r"([\w-]+)\s*[>=]=\s*([\w.]+)", requirement) for requirement in requirements)
+    bounds = (re.match(r"([\w-]+)(?:\[[\w,-]+\])?\s*[>=]=\s*([\w.]+)", requirement) for requirement in requirements)
     return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound]
 
 

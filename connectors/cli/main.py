@@ -71,7 +71,7 @@ def demo(
     Ends with code 0 if nothing was lost or doubled, with 1 if something was, with 2 if it could not be carried out.
     """
     screen = console(stderr=json)
-    with named_errors(json=json, extra="pubsub"):
+    with named_errors(json=json, extra="pubsub,testing"):
         result = _demonstrate(screen, messages, endpoint, plant_loss=plant_loss, keep=keep)
     screen.print(_result(result))
     if json:
@@ -80,7 +80,7 @@ def demo(
 
 
 def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_loss: bool, keep: bool) -> DemoResult:
-    from connectors.cli.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
+    from connectors.cli.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extras pubsub and testing
 
     folder: Path | None = None
     try:

@@ -32,6 +32,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _DISTRIBUTION: Final = "pyspark-stream-connectors"
+_NOT_ON_EXECUTORS: Final = frozenset({"cli", "testing"})
 
 OLDEST_SPARK: Final = 4
 """The major version of Spark that brought Python data sources of streams."""
@@ -40,8 +41,10 @@ TESTED_PTARS: Final = ("0.0.25",)
 
 
 def install_advice(extra: str) -> str:
-    """Return the instruction that installs an extra wherever the pack runs."""
-    return f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
+    """Return the instruction that installs an extra, or several with commas between, wherever the pack needs it."""
+    names = extra.split(",")
+    where = "" if _NOT_ON_EXECUTORS.intersection(names) else ", here and on every executor"
+    return f"Install the extra{'s' * (len(names) > 1)} {' and '.join(names)}: {install_command(extra)}{where}."
 
 
 @contextlib.contextmanager

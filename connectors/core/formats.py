@@ -88,14 +88,14 @@ CONNECTORS: Final = (
     ),
     Connector(
         "kinesis",
-        ("boto3", "botocore", "h2", "msgspec", "numpy", "xxhash"),
+        ("botocore", "h2", "msgspec", "numpy", "xxhash"),
         "datasource:KinesisDataSource",
         {"the source": "options.source:KinesisReadOptions", "the sink": "options.sink:KinesisWriteOptions"},
         lag="lag:source_lag",
     ),
     Connector(
         "pubsub",
-        ("grpc", "grpc_status", "google.auth", "google.protobuf", "numpy", "xxhash"),
+        ("grpc", "grpc_status", "google.auth", "google.protobuf", "google.rpc", "numpy", "xxhash"),
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
         deletion="client.client:delete_subscription",

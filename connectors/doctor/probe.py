@@ -13,7 +13,7 @@ import pkgutil
 import sys
 from pathlib import Path
 
-NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "google", "grpc", "boto3", "confluent_kafka", "ptars")
+NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "google", "grpc", "botocore", "confluent_kafka", "ptars")
 
 
 def version_of(name: str) -> object:

@@ -81,7 +81,7 @@ class Newcomer:
         """The notebooks, in Jupyter, in the environment that the tutorial has made."""
         self.shell(". ~/streams/bin/activate; pip install --quiet nbclient ipykernel", self.clone)
         self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/first_stream.ipynb", self.clone)
-        self.shell(". ~/streams/bin/activate; pip install --quiet '.[all,spark]'", self.clone)
+        self.shell(". ~/streams/bin/activate; pip install --quiet '.[all,spark,testing]'", self.clone)
         self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/tour.ipynb", self.clone)
 
     def site(self) -> None:

@@ -149,7 +149,7 @@ class Environment:
         uv = (sys.executable, "-m", "uv")
         run(*uv, "venv", "--quiet", "--no-python-downloads", "--python", python, folder / "env")
         (folder / "constraints.txt").write_text("\n".join(constraints))
-        pack = f"{built.wheels['pyspark_stream_connectors']}[all,spark]"
+        pack = f"{built.wheels['pyspark_stream_connectors']}[all,spark,testing]"
         install = (
             *uv,
             "pip",

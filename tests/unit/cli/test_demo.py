@@ -65,5 +65,7 @@ def test_a_missing_extra_is_a_named_error(module: str) -> None:
     command = [sys.executable, "-c", WITHOUT.format(module), "demo", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert done.stderr == (f"[PACKAGES_MISSING] not installed: {module} (this command). {install_advice('pubsub')}\n")
+    assert done.stderr == (
+        f"[PACKAGES_MISSING] not installed: {module} (this command). {install_advice('pubsub,testing')}\n"
+    )
     assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"

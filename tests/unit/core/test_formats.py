@@ -64,9 +64,9 @@ def said(missing: str, where: str, extra: str) -> str:
 
 def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
     """As after an install of the extra kafka alone; such a format was an error of `register`."""
-    assert run(SOURCES, "grpc,grpc_status,google.auth,google.protobuf,xxhash,boto3,botocore,h2,msgspec") == [
+    assert run(SOURCES, "grpc,grpc_status,google.auth,google.protobuf,xxhash,botocore,h2,msgspec") == [
         "kafka_py is there",
-        "kinesis " + said("boto3, botocore, h2, msgspec, xxhash", "the format kinesis", "kinesis"),
+        "kinesis " + said("botocore, h2, msgspec, xxhash", "the format kinesis", "kinesis"),
         "pubsub " + said("grpc, grpc_status, google.auth, google.protobuf, xxhash", "the format pubsub", "pubsub"),
     ]
     assert run(SOURCES, "confluent_kafka")[0] == "kafka_py " + said("confluent_kafka", "the format kafka_py", "kafka")
@@ -200,13 +200,14 @@ def test_the_extra_fast_brings_a_tested_ptars() -> None:
 def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
     [known] = [each for each in formats.CONNECTORS if each.package == connector]
     assert CONNECTORS[connector] == known.format
-    brought = {re.split(r"[<>=]", line)[0] for line in EXTRAS[connector]}
+    brought = {re.split(r"[\[<>=]", line)[0] for line in EXTRAS[connector]}
     homes = packages_distributions()
-    homes |= {"google.auth": ["google-auth"], "google.protobuf": ["protobuf"]}
-    needed = {homes[module][0] for module in known.needs}
-    with_others = {"google-cloud-pubsub", "google-api-core"}  # which bring grpcio-status
-    optional = {"h11"}  # only the server for tests needs it
-    assert needed - {"botocore", "grpcio-status"} == brought - with_others - optional
+    homes |= {
+        "google.auth": ["google-auth"],
+        "google.protobuf": ["protobuf"],
+        "google.rpc": ["googleapis-common-protos"],
+    }
+    assert {homes[module][0] for module in known.needs} == brought
 
 
 ORIGINS = [
@@ -250,7 +251,12 @@ def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
     assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
-        re.findall(r'(?:extra_imports\(|connector_named\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
+        re.findall(
+            r"(?:extra_imports\(|connector_named\(|packages\(steps, |extra=|['\"](?:this|the) command[ a-z]*['\"], )"
+            r"['\"]([\w,]+)['\"]",
+            text,
+        )
     )
+    named = {each for names in named for each in names.split(",")}
     assert named | {"all"} == EXTRAS.keys()
     assert str(packages_missing(["x"], "y", "kafka")) == said("x", "y", "kafka")

@@ -78,7 +78,17 @@ def test_all_is_the_sum_of_the_extras() -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     named = Requirement(extras["all"][0])
     assert named.name == PYPROJECT["project"]["name"]
-    assert named.extras == set(extras) - {"all", "spark"}
+    assert named.extras == set(extras) - {"all", "spark", "testing"}
+
+
+def test_no_user_gets_the_sdk_of_pubsub_or_the_command_line_unasked() -> None:
+    def names(*extras: str) -> set[str]:
+        return set(brought("pyspark-stream-connectors", frozenset(extras)))
+
+    assert "google-cloud-pubsub" not in names("all")
+    assert "google-cloud-pubsub" in names("testing")
+    assert not {"typer", "rich", "pydantic"} & names("pubsub", "kinesis", "kafka", "spool")
+    assert {"typer", "rich", "pydantic"} <= names("all")
 
 
 def test_spark_comes_only_to_who_asks_for_it() -> None:
@@ -102,8 +112,8 @@ def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: P
 
 
 def test_what_the_wheel_brings_fits_together_and_has_licenses_that_go_with_ours() -> None:
-    found = brought("pyspark-stream-connectors", frozenset({"all", "spark"}))
-    assert {"pyspark", "grpcio", "confluent-kafka", "boto3", "obstore", "prometheus-client"} <= set(found)
+    found = brought("pyspark-stream-connectors", frozenset({"all", "spark", "testing"}))
+    assert {"pyspark", "grpcio", "confluent-kafka", "botocore", "obstore", "prometheus-client"} <= set(found)
     assert "pytest" not in found
     assert [name for name, each in found.items() if not goes_with_apache(license_of(each))] == []
     check = [sys.executable, "-m", "uv", "pip", "check", "--python", sys.executable]

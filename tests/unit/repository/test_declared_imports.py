@@ -1,0 +1,209 @@
+"""What the modules of connectors/ import is what their extras declare, and each extra alone is enough to load them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.house_rules import module_name
+from tools.audit import brought
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# A folder of connectors/ needs the extra of its name, and the core where there is none. These differ: the folders that
+# connectors share, and the modules that need an optional package and say what is not possible without it.
+SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "functions": {"avro", "protobuf"}, "registry": {"avro", "protobuf"}}
+OPTIONAL = {
+    "connectors.cli.demo.job": "pubsub",
+    "connectors.cli.demo.run": "testing",
+    "connectors.executors": "spool",
+    "connectors.cli.protos": "protos",
+    "connectors.core.processes.protoc_child": "protos",
+    "connectors.observe.console": "cli",
+    "connectors.observe.prometheus": "observe",
+    "connectors.observe.report": "report",
+    "connectors.observe.spool_probe": "spool",
+    "connectors.protobuf.ptars.declarations": "fast",
+    "connectors.pubsub.source.records": "fast",
+    "connectors.spool.store.object_client": "objects",
+    "connectors.testing.kafka.mock": "kafka",
+}
+# Brought by whoever runs Spark; Spark 4.0 asks for pandas itself where it is used.
+OF_SPARK = {"pyspark", "py4j", "pandas"}
+FOLDERS = ("cli", "avro", "kafka", "kinesis", "protobuf", "pubsub", "spool", "testing")
+
+
+def declared(extra: str) -> set[str]:
+    """The distributions that an extra names; ``core`` is what comes without one."""
+    lines = PROJECT["dependencies"] if extra == "core" else PROJECT["optional-dependencies"][extra]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+# They start programs of others, by packages that the group dev has.
+FOR_OUR_TESTS = (
+    "connectors.testing.servers",
+    "connectors.testing.kafka.broker",
+    "connectors.testing.kafka.certificates",
+)
+
+
+def modules() -> dict[str, Path]:
+    found = {module_name(ROOT, path): path for path in sorted((ROOT / "connectors").rglob("*.py"))}
+    return {name: path for name, path in found.items() if not name.startswith(FOR_OUR_TESTS)}
+
+
+def extras_of(module: str) -> set[str]:
+    """The extras that each have to bring what a module imports."""
+    folder = module.split(".")[1] if "." in module else ""
+    return SHARED.get(folder, {folder if folder in PROJECT["optional-dependencies"] else "core"} - {"observe"}) or {
+        "core"
+    }
+
+
+def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from run_time_nodes(child)
+
+
+def imports(path: Path) -> set[str]:
+    """The names that a module imports, at its top or in a function: for ``from a import b`` it is ``a.b``."""
+    found: set[str] = set()
+    for node in run_time_nodes(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                found |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found |= {f"{module}.{alias.name}" for alias in node.names}
+    own = {"connectors", *OF_SPARK, *sys.stdlib_module_names}
+    return {name for name in found if name.partition(".")[0] not in own}
+
+
+@cache
+def owners() -> dict[str, str]:
+    """By dotted name: the distribution that a module or package is installed by, of all that are installed."""
+    found = {}
+    for each in distributions():
+        name = canonicalize_name(each.name)
+        # As text: Distribution.files makes an object of each line, which takes seconds.
+        for line in (each.read_text("RECORD") or "").splitlines():
+            path = line.partition(",")[0]
+            if path.endswith((".py", ".so")):
+                folder, _, file = path.rpartition("/")
+                stem = file.partition(".")[0]
+                found[f"{folder}/{stem}".removesuffix("/__init__").strip("/").replace("/", ".")] = name
+    return found
+
+
+def distribution_of(name: str) -> str:
+    """The distribution that has the longest part of an imported name."""
+    parts = name.split(".")
+    candidates = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((owners()[each] for each in candidates if each in owners()), f"nothing installed has {name}")
+
+
+def needed(path: Path) -> set[str]:
+    return {distribution_of(name) for name in imports(path)}
+
+
+def undeclared(files: Iterable[tuple[str, Path]]) -> list[str]:
+    """What a module imports and an extra that needs the module does not declare."""
+    return [
+        f"{module} imports {name}, which {extra} does not declare"
+        for module, path in files
+        for extra in sorted(extras_of(module))
+        for name in sorted(
+            needed(path)
+            - declared("core")
+            - declared(extra)
+            - (declared(OPTIONAL[module]) if module in OPTIONAL else set())
+        )
+    ]
+
+
+def test_every_import_is_of_a_package_that_its_extra_declares() -> None:
+    assert "\n".join(undeclared(modules().items())) == ""
+
+
+def test_every_package_that_an_extra_declares_is_imported_by_one_of_its_modules() -> None:
+    used: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        for extra in extras_of(module) | ({OPTIONAL[module]} if module in OPTIONAL else set()):
+            used[extra] = used.get(extra, set()) | needed(path)
+    unused = [
+        f"{extra} declares {name}"
+        for extra in ("core", *PROJECT["optional-dependencies"])
+        if extra not in {"all", "spark"}
+        for name in sorted(declared(extra) - used.get(extra, set()))
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "package"),
+    [
+        ("connectors.core.planted", "import pydantic", "pydantic"),
+        (
+            "connectors.kafka.planted",
+            "def f():\n    from google.rpc import error_details_pb2",
+            "googleapis-common-protos",
+        ),
+        ("connectors.pubsub.planted", "from google.pubsub_v1 import types", "google-cloud-pubsub"),
+        ("connectors.registry.planted", "import grpc_status.rpc_status", "grpcio-status"),
+    ],
+)
+def test_an_undeclared_import_is_found(tmp_path: Path, module: str, line: str, package: str) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(f"{line}\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pytest\n")
+    found = undeclared([(module, path)])
+    assert found == [
+        f"{module} imports {package}, which {extra} does not declare" for extra in sorted(extras_of(module))
+    ]
+
+
+LOAD = """
+import importlib, sys
+from importlib.abc import MetaPathFinder
+
+class Installed(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in REFUSED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Installed())
+failed = []
+for module in MODULES:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        failed.append(f"{module}: {error!r}")
+print(*failed, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("extra", ["", *FOLDERS])
+def test_modules_of_an_extra_load_with_what_it_brings(extra: str) -> None:
+    """Also what a dependency needs and does not require itself, as google-auth does requests, is brought."""
+    installed = {*brought("pyspark-stream-connectors", frozenset({extra, "spark"})), *OF_SPARK}
+    refused = {name for name, owner in owners().items() if owner not in installed}
+    names = [
+        name
+        for name in modules()
+        if (extra or "core") in extras_of(name) and name not in OPTIONAL and not name.endswith("__main__")
+    ]
+    program = f"REFUSED = {refused!r}\nMODULES = {names!r}\n{LOAD}"
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""
