@@ -15,8 +15,8 @@ from _program import Program
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
-from connectors.testing.servers.maven import class_path
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.servers.maven import class_path
 
 OURS = "kafka_py"
 THEIRS = "kafka"

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from connectors import register
-from connectors.testing.servers.maven import class_path
+from tests.servers.maven import class_path
 
 _STEPS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 _FIRST_ROWS_SECONDS = 120.0

@@ -22,6 +22,7 @@ _KINDS = (
     ("canned_pubsub", "server"),
     ("connectors.testing.pubsub", "server"),
     ("connectors.testing.kafka", "server"),
+    ("tests.servers", "server"),
     ("kafka.Kafka", "server"),
     ("connectors.testing.kinesis", "server"),
     ("emulator", "server"),

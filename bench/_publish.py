@@ -24,7 +24,7 @@ from typing import Any
 from _common import RECORD as VARIABLE
 from _common import memory_gib, version
 
-from connectors.testing.servers.java import find_java
+from tests.servers.java import find_java
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -42,9 +42,9 @@ from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import ReadSettings, read_range
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.spark_protocol.driver import StreamingQuery, descendants
+from tests.servers.kafka_broker import KafkaBroker
 
 SIZES = {
     "partitions": (1, 10, 100, 1000),

@@ -31,8 +31,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from latency_under_load import started
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process as start_kinesis
+from tests.servers.kafka_broker import KafkaBroker
 
 ROW = bytes(16)
 FORMATS = (OURS, THEIRS, "pubsub", "kinesis", "kinesis-efo")

@@ -32,7 +32,7 @@ from connectors.kinesis.client.responses import parse_event
 from connectors.kinesis.offsets import TRIM
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
-from connectors.testing.kafka.certificates import make_certificates
+from tests.servers.certificates import make_certificates
 
 SIZES = ("100", "1024")
 SHARD = "shardId-000000000000"

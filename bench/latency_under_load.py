@@ -35,9 +35,9 @@ from _load_side import ASYNC, PLAIN, STATEFUL
 from _program import Program
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import start_server_process
-from connectors.testing.servers.maven import class_path
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.servers.maven import class_path
 
 RATES = {"kafka": (10_000, 50_000, 100_000), "pubsub": (10_000, 50_000), "kinesis": (10_000, 50_000)}
 KINDS = {PLAIN: "", ASYNC: "-async", STATEFUL: "-stateful"}

@@ -43,7 +43,7 @@ from pubsub_fetch import ENOUGH, ours, theirs
 
 from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub.client import PubSubTestClient
-from connectors.testing.servers.pubsub_emulator import Emulator, find_emulator
+from tests.servers.pubsub_emulator import Emulator, find_emulator
 
 SIZE = 1024
 RATE = 1000

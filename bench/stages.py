@@ -63,8 +63,8 @@ from connectors.kinesis.source.reader import read_range as read_kinesis
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.pubsub.source.records import FastDecoder
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process
+from tests.servers.kafka_broker import KafkaBroker
 from tools.protos import SOURCES, compile_set
 
 CASES = ("kafka-read", "kafka-write", "kinesis-read", "pubsub", "protobuf")

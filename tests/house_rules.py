@@ -393,7 +393,7 @@ _STARTS_WITHOUT_ARGUMENTS = re.compile(
 )
 # The launcher becomes the program that its caller names.
 EXCEPTED_STARTS = {
-    ("connectors/testing/servers/process.py", "os.execv"),
+    ("connectors/testing/process.py", "os.execv"),
     ("connectors/testing/spark_protocol/template.py", "os.fork"),  # of a process that the helper's command started
 }
 

@@ -30,13 +30,8 @@ TESTING_MODULES = (
     "connectors.testing.pubsub",
     "connectors.testing.kinesis",
     "connectors.testing.kafka.mock",
-    "connectors.testing.kafka.broker",
     "connectors.testing.schema_registry",
     "connectors.testing.object_store",
-    "connectors.testing.servers.pubsub_emulator",
-    "connectors.testing.servers.kinesis_local",
-    "connectors.testing.servers.toxiproxy",
-    "connectors.testing.servers.object_stores",
     "connectors.testing.spark_protocol.driver",
     "connectors.testing.power_loss",
 )
@@ -64,9 +59,10 @@ def testing_page() -> str:
     return _page(
         "Servers and a driver for tests",
         "Real servers on loopback, with faults on\n"
-        "demand, and a driver that calls a reader as Spark does. They come with the package; each needs the extra of\n"
-        "its source. `python -m connectors.testing NAME --port N` runs a server as a program, which prints its\n"
-        "addresses and what to export; `--help` lists the names, `NAME --help` the options of one.",
+        "demand, and a driver that calls a reader as Spark does. They come with the extra `testing`; `MockKafka` and\n"
+        "the driver need the extra of the source. `python -m connectors.testing NAME --port N` runs a server as a\n"
+        "program, which prints its addresses and what to export; `--help` lists the names, `NAME --help` the options\n"
+        "of one.",
         TESTING_MODULES,
     )
 

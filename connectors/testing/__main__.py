@@ -7,49 +7,53 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Final
 
-_SERVERS: Final = {
-    "pubsub": ("pubsub.server", "Pub/Sub, in memory, with faults on demand"),
-    "pubsub-emulator": ("servers.pubsub_emulator", "the official emulator of Pub/Sub, if it is installed"),
-    "kinesis": ("kinesis.server", "Kinesis, in memory, with faults on demand"),
-    "kinesis-local": ("servers.kinesis_local", "kinesis-mock, from npm"),
-    "kafka": ("kafka.broker", "a real Kafka broker, from Maven"),
-    "kafka-mock": ("kafka.mock", "the mock cluster of librdkafka"),
-    "registry": ("schema_registry", "a schema registry with Confluent's interface, in memory"),
-    "object-store": ("object_store.server", "S3, in memory"),
-    "azurite": ("servers.object_stores.__main__", "Azure Blob Storage, from npm"),
-    "fake-gcs": ("servers.object_stores.__main__", "Google Cloud Storage, from its Go module"),
-    "moto": ("servers.object_stores.__main__", "S3, from PyPI"),
-    "versitygw": ("servers.object_stores.__main__", "S3, from its Go module"),
-    "toxiproxy": ("servers.toxiproxy", "a TCP proxy that makes a network bad, from its Go module"),
+from connectors.core.extras import extra_imports
+
+__all__ = ["SERVERS", "main"]
+
+SERVERS: Final = {
+    "pubsub": ("connectors.testing.pubsub.server", "Pub/Sub, in memory, with faults on demand"),
+    "kinesis": ("connectors.testing.kinesis.server", "Kinesis, in memory, with faults on demand"),
+    "kafka-mock": ("connectors.testing.kafka.mock", "the mock cluster of librdkafka"),
+    "registry": ("connectors.testing.schema_registry", "a schema registry with Confluent's interface, in memory"),
+    "object-store": ("connectors.testing.object_store.server", "S3, in memory"),
 }
-"""By name: the module below ``connectors.testing`` whose `main` runs it, and what it is."""
+"""By name: the module whose `main` runs it, and what it is."""
+_EXTRAS: Final = {"kafka-mock": "kafka"}  # it is a part of the client
 
 
-def _usage() -> str:
-    lines = [f"  {name:16} {what}" for name, (_, what) in _SERVERS.items()]
-    servers = "\n".join(lines)
+def _usage(program: str, servers: Mapping[str, tuple[str, str]]) -> str:
+    lines = "\n".join(f"  {name:16} {what}" for name, (_, what) in servers.items())
     return (
-        "usage: python -m connectors.testing NAME [--port N] [OPTIONS]\n\n"
+        f"usage: python -m {program} NAME [--port N] [OPTIONS]\n\n"
         "Run a server for tests on 127.0.0.1, and print its addresses and what to export.\n"
-        f"NAME --help shows the options of each.\n\n{servers}\n"
+        f"NAME --help shows the options of each.\n\n{lines}\n"
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the server that the first argument names, with the others."""
+def main(
+    arguments: list[str] | None = None,
+    servers: Mapping[str, tuple[str, str]] = SERVERS,
+    program: str = "connectors.testing",
+) -> int:
+    """Run the one of these servers that the first argument names, with the others."""
     name, *others = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in {"-h", "--help"}:
-        sys.stdout.write(_usage())
+        sys.stdout.write(_usage(program, servers))
         return 0
-    if name not in _SERVERS:
-        sys.stderr.write(f"{_usage()}\n{f'no server {name}' if name else 'which server?'}\n")
+    if name not in servers:
+        sys.stderr.write(f"{_usage(program, servers)}\n{f'no server {name}' if name else 'which server?'}\n")
         return 2
-    module = _SERVERS[name][0]
-    if module == "servers.object_stores.__main__":
-        others = [name, *others]
-    status: int = importlib.import_module(f"connectors.testing.{module}").main(others)
+    try:
+        with extra_imports(_EXTRAS.get(name, "testing"), f"the server {name}"):
+            module = importlib.import_module(servers[name][0])
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    status: int = module.main(others)
     return status
 
 

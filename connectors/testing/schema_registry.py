@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from connectors.testing.servers.process import announce, server_parser, stop_event
+from connectors.testing.process import announce, server_parser, stop_event
 
 __all__ = ["SchemaRegistryServer"]
 

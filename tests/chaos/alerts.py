@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
-from connectors.testing.servers.java import free_port
 from tests.chaos.rigs.alert_driver import LIVES
 from tests.chaos.support.record import ROOT
+from tests.servers.java import free_port
 
 RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
 EXPECTED: dict[str, set[str]] = {

@@ -16,16 +16,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.servers.kinesis_local import KinesisLocal
-from connectors.testing.servers.object_stores.moto import MotoServer
-from connectors.testing.servers.pubsub_emulator import Emulator
 from tests.chaos.rigs import kafka_clients, kinesis_clients, pubsub_clients
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.servers.kafka_broker import KafkaBroker
+from tests.servers.kinesis_local import KinesisLocal
+from tests.servers.object_stores.moto import MotoServer
+from tests.servers.pubsub_emulator import Emulator
 from tests.support.clients import client_versions
 from tests.support.kafka_rig import KafkaRig
 

@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kafka.broker import KafkaBroker
 from tests.chaos.rigs.kafka_kills import KillPlan, KillTrial
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.servers.kafka_broker import KafkaBroker
 from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "numpy")

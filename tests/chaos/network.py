@@ -17,13 +17,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.servers.toxiproxy import Toxiproxy
 from tests.chaos.rigs.network_faults import FAULTS
 from tests.chaos.rigs.network_flows import FLOWS, Services
 from tests.chaos.rigs.network_trial import Cell, NetworkTrial
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.servers.toxiproxy import Toxiproxy
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "boto3", "confluent-kafka", "obstore")
 PAUSES = (

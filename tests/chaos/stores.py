@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.object_stores import STORES, StoreServer
 from tests.chaos.pubsub import KillRig, TrialStore, random_kills
 from tests.chaos.rigs.pubsub_sweep import run_sweep
 from tests.chaos.support.record import ROOT, Record
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials
+from tests.servers.object_stores import STORES, StoreServer
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "obstore")
 PARTS = ("contract", "sweep", "random_kills")

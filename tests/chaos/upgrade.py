@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
 from tests.chaos.rigs.pubsub_sweep import own_object_store
@@ -22,6 +21,7 @@ from tests.chaos.rigs.upgrades import Flow, KafkaFlow, KinesisFlow, PubSubFlow, 
 from tests.chaos.rigs.versions import PRESENT, VersionMissingError, check_out
 from tests.chaos.support.record import ROOT, Record, code_digest
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.servers.kafka_broker import KafkaBroker
 from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "grpcio", "boto3", "obstore")

@@ -17,7 +17,6 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
 from tests.chaos.rigs import kafka_kills, kinesis_kills, pubsub_kills
@@ -27,6 +26,7 @@ from tests.chaos.rigs.versions import SPARKS, on_spark
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.servers.kafka_broker import KafkaBroker
 from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyarrow", "confluent-kafka", "grpcio", "boto3")

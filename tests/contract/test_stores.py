@@ -30,8 +30,8 @@ from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.object_store import ObjectStore
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.servers.object_stores import STORES, StoreServer
 from connectors.testing.spark_protocol.driver import TaskWorkers, descendants, is_running
+from tests.servers.object_stores import STORES, StoreServer
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.spool_writing import access_of, object_store_options
 from tests.support.waiting import wait_for
@@ -448,7 +448,7 @@ def test_a_server_that_is_killed_leaves_no_process(theirs: Place) -> None:
 
 
 def test_the_program_says_what_to_export_and_ends_when_it_is_told(theirs: Place) -> None:
-    command = [sys.executable, "-m", "connectors.testing.servers.object_stores", theirs.name]
+    command = [sys.executable, "-m", "tests.servers.object_stores", theirs.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         endpoint = process.stdout.readline().strip().removeprefix("listening on ")

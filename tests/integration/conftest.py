@@ -15,12 +15,12 @@ import pytest
 
 from connectors.kafka.sink.writer import close_sinks
 from connectors.kafka.source.consumer_pool import CONSUMERS
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.servers.kinesis_local import KinesisLocal, find_kinesis_local
-from connectors.testing.servers.pubsub_emulator import Emulator, find_emulator
 from connectors.testing.spark_protocol.driver import TaskWorkers
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
+from tests.servers.pubsub_emulator import Emulator, find_emulator
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.pubsub_rig import PubSubRig
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.kafka.broker import find_broker
 from tests.chaos.rigs.cluster_faults import ClusterRig
+from tests.servers.kafka_broker import find_broker
 
 pytestmark = pytest.mark.guarantee
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from connectors.testing.process import start_bound_process
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.process import start_bound_process
+from tests.servers.java import free_port
 from tests.support import connect_client
 from tools.protos import SOURCES, compile_set
 from tools.side_environment import side_environment

@@ -38,7 +38,7 @@ from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.schema_registry import SchemaRegistryServer
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 from tests.support.docs_facts import pages
 from tests.support.documents import Block, blocks, environment, run
 from tests.support.protobuf_rig import compiled

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 from tests.support.documents import environment
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from connectors import register
 from connectors.kafka.lag import offsets_behind
 from connectors.kafka.sink.exactly_once import query_run
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
-from connectors.testing.servers.maven import class_path
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.servers.maven import class_path
 from tests.support.kafka_rig import STEADY, KafkaRig, text
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from tests.chaos.rigs.kafka_kills import KillPlan, KillTrial
 from tests.chaos.support.spark import SparkJobs
+from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import KafkaRig
 
 pytestmark = pytest.mark.guarantee

@@ -26,9 +26,9 @@ from connectors.avro import from_avro
 from connectors.core.processes.spark import ADMISSION_CONTROL
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.worker import Engine
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.pubsub import PubSubServer
+from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.spark import test_protobuf as functions
 from tests.support.avro_cases import logical, record
 from tests.support.kafka_rig import STEADY, KafkaRig

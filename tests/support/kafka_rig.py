@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connectors.testing.kafka.broker import PASSWORD, USER, KafkaBroker
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from tests.servers.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.support.waiting import wait_for
 
 SOURCE = "connectors.kafka.datasource:KafkaDataSource"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from connectors.testing.servers.maven import class_path
-from connectors.testing.servers.node_packages import MANIFESTS, node_packages
-from connectors.testing.servers.toxiproxy import find_toxiproxy
+from tests.servers.maven import class_path
+from tests.servers.node_packages import MANIFESTS, node_packages
+from tests.servers.toxiproxy import find_toxiproxy
 from tests.support.clients import NPM
 from tests.support.quick_java import make_archive
 

@@ -1,1 +1,1 @@
-"""Kafka for tests: librdkafka's mock cluster and a real broker."""
+"""Kafka for tests: librdkafka's mock cluster."""

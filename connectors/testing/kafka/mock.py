@@ -6,7 +6,7 @@
         kafka.fail("Fetch", [-195])           # the next answer to a Fetch is an error
 
 Honest: produce, fetch, metadata, the earliest and latest offsets, headers, groups. Not honest, so use
-`connectors.testing.kafka.broker` for them: offsets by time (always none), transactions (aborted records are seen,
+a real broker for them: offsets by time (always none), transactions (aborted records are seen,
 markers are dropped, nobody is fenced), topics that are made, grown or deleted by the admin API, retention by time,
 compaction.
 A topic that is asked for is there, with four partitions.
@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client.librdkafka import client_extension
-from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
+from connectors.testing.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]
 

@@ -30,7 +30,7 @@ from connectors.testing.kinesis.faults.commands import KinesisCommands
 from connectors.testing.kinesis.faults.control import KinesisControl, with_control
 from connectors.testing.kinesis.faults.knobs import KinesisKnobs, OpenSubscription, StoredRecord
 from connectors.testing.kinesis.runtime import KinesisRuntime
-from connectors.testing.servers.process import ServerProcess, announce, aws_exports, server_parser, stop_event
+from connectors.testing.process import ServerProcess, announce, aws_exports, server_parser, stop_event
 
 __all__ = [
     "Call",
@@ -56,8 +56,7 @@ class KinesisServer(KinesisKnobs):
         port: on 127.0.0.1; 0 takes a free one.
         speed: server seconds per real second.
         region: stands in ARNs.
-        certificates: a folder with ``server.pem`` and ``server.key``, as `make_certificates` of
-            `connectors.testing.kafka.certificates` writes it: then there is a port with TLS too.
+        certificates: a folder with ``server.pem`` and ``server.key``: then there is a port with TLS too.
         call_limit: how many calls are kept for `calls`; 0 keeps none, and counts on.
     """
 

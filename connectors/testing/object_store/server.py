@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.object_store.model import Answer, Bucket, Request, error
-from connectors.testing.servers.process import announce, aws_exports, server_parser, stop_event
+from connectors.testing.process import announce, aws_exports, server_parser, stop_event
 
 __all__ = ["ObjectStoreServer"]
 

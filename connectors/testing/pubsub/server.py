@@ -33,6 +33,7 @@ import grpc
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.clock import ServerClock
+from connectors.testing.process import ServerProcess, announce, server_parser, stop_event
 from connectors.testing.pubsub.faults.commands import PubSubCommands
 from connectors.testing.pubsub.faults.control import PubSubControl, control_handler
 from connectors.testing.pubsub.faults.events import Event, EventKind
@@ -40,7 +41,6 @@ from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.pubsub.model.rules import StatusError
 from connectors.testing.pubsub.runtime import PubSubRuntime
 from connectors.testing.pubsub.service import service_handlers
-from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["Event", "EventKind", "PubSubControl", "PubSubServer", "PubSubServerProcess", "start_server_process"]
 

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from connectors.core.processes.interpreter import python_command
-from connectors.testing.servers.process import on_parent_death
+from connectors.testing.process import on_parent_death
 from connectors.testing.spark_protocol.errors import NoBatchError, ProtocolError
 from connectors.testing.spark_protocol.query import StreamingQuery
 from connectors.testing.spark_protocol.store import FolderSink

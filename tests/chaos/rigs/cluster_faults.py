@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing import kinesis, pubsub
-from connectors.testing.kafka.broker import KafkaBroker
-from connectors.testing.servers.object_stores import AzuriteServer
 from tests.chaos.rigs import kafka_kills, kinesis_kills, pubsub_kills
 from tests.chaos.rigs.other_sinks import KinesisSinkTrial, PubSubSinkTrial
 from tests.chaos.support.cluster import StandaloneCluster
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import temporary_folder
+from tests.servers.kafka_broker import KafkaBroker
+from tests.servers.object_stores import AzuriteServer
 from tests.support.kafka_rig import KafkaRig
 
 FAULTS = ("executor", "machine", "driver", "allocation", "decommission")

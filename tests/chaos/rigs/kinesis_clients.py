@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.kinesis.datasource import KinesisDataSource
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
+from tests.servers.certificates import make_certificates
 from tests.support.clients import as_bytes, as_field, as_text, run_java_client
 from tests.support.clients.outcome import out_of_order, outcome
 from tests.support.kinesis_calls import KinesisCalls, kinesis_client

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import KinesisControl
 from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
 from connectors.testing.pubsub.client import PubSubTestClient
+from tests.servers.kafka_broker import KafkaBroker
 from tests.support.kafka_rig import KafkaRig
 
 _PARTITIONS = 3

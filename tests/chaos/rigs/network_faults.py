@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.testing.servers.toxiproxy import Proxy, Toxic
+from tests.servers.toxiproxy import Proxy, Toxic
 
 _RESET_EVERY = 0.25
 _RESET = Toxic("reset_peer", toxicity=0.05)

@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
 from connectors.testing.pubsub.client import PubSubTestClient
 from connectors.testing.schema_registry import SchemaRegistryServer
-from connectors.testing.servers.object_stores import VersityServer
-from connectors.testing.servers.pubsub_emulator import Emulator
-from connectors.testing.servers.toxiproxy import Proxy, Toxiproxy
 from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
+from tests.servers.kafka_broker import KafkaBroker
+from tests.servers.object_stores import VersityServer
+from tests.servers.pubsub_emulator import Emulator
+from tests.servers.toxiproxy import Proxy, Toxiproxy
 from tests.support.kafka_rig import STEADY, KafkaRig
 
 _PROJECT = "chaos"

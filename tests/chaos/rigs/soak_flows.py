@@ -19,12 +19,12 @@ import obstore
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.testing.kafka.broker import KafkaBroker
 from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
-from connectors.testing.servers.object_stores import VersityServer
 from tests.chaos.rigs.network_flows import ExactlyOnceFlow, Flow, KinesisFanOutFlow, PubSubStoreFlow, Services
 from tests.chaos.support.spark_job import SINK_NAME
+from tests.servers.kafka_broker import KafkaBroker
+from tests.servers.object_stores import VersityServer
 from tests.support.kafka_rig import STEADY
 
 _PARTITIONS = 2

@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import pyspark
 
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.process import start_bound_process
+from connectors.testing.process import start_bound_process
 from connectors.testing.spark_protocol.driver import descendants
 from tests.chaos.support import processes
 from tests.chaos.support.record import ROOT
+from tests.servers.java import free_port
 from tests.support import quick_java
 
 WORKERS = 2

@@ -16,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter
 
-from connectors.testing.servers.maven import class_path
+from tests.servers.maven import class_path
 
 ROOT = Path(__file__).resolve().parents[3]
 RUNS_NAME = "runs.jsonl"

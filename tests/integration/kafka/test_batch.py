@@ -27,8 +27,8 @@ from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.source import Subscribe, parse_read_options
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.spark_protocol.driver import BatchRead, TaskFailedError
+from tests.servers.certificates import make_certificates
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 from tests.support.kafka_tokens import TokenEndpoint
 

@@ -13,9 +13,9 @@ from connectors.core.errors import ConnectorError
 from connectors.core.formats import CONNECTORS
 from connectors.doctor import check_source
 from connectors.kafka import doctor as diagnosis
-from connectors.testing.kafka.broker import USER
-from connectors.testing.kafka.certificates import make_certificates
-from connectors.testing.servers.java import free_port
+from tests.servers.certificates import make_certificates
+from tests.servers.java import free_port
+from tests.servers.kafka_broker import USER
 from tests.support.kafka_rig import LOG_IN, KafkaRig
 
 [CONNECTOR] = [each for each in CONNECTORS if each.package == "kafka"]

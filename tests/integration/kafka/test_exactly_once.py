@@ -26,7 +26,7 @@ from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.sink.exactly_once import finish_batch
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import RecordSink, StreamTask
-from connectors.testing.kafka.broker import KafkaBroker, find_broker
+from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import (
     SCHEMA,

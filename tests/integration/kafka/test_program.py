@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from connectors.testing.kafka.broker import find_broker
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
+from tests.servers.kafka_broker import find_broker
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _broker() -> None:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "connectors.testing", "kafka", "--exit-with-parent", *arguments]
+    return [sys.executable, "-m", "tests.servers", "kafka", "--exit-with-parent", *arguments]
 
 
 def test_it_listens_on_the_port_and_labels_its_addresses(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from connectors.kafka.datasource import KafkaDataSource
-from connectors.testing.kafka.broker import PASSWORD
 from tests.integration.kafka.test_batch import OIDC, secured
+from tests.servers.kafka_broker import PASSWORD
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_rig import KafkaRig
 from tests.support.kafka_tokens import TokenEndpoint

@@ -31,7 +31,7 @@ from connectors.kafka.schema import HEADERS_TYPE
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import StreamTask, close_sinks, produce_batches, stream_task
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 
 pytestmark = pytest.mark.usefixtures("both_paths")

@@ -17,7 +17,7 @@ from connectors.kinesis.fan_out.consumers import active_consumer
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
 from connectors.testing.kinesis import KinesisServer
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
 
 [CONNECTOR] = [each for each in CONNECTORS if each.package == "kinesis"]

@@ -15,8 +15,8 @@ import pytest
 from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.formats import CONNECTORS
 from connectors.doctor import check_source
-from connectors.testing.kafka.certificates import make_certificates
-from connectors.testing.servers.java import free_port
+from tests.servers.certificates import make_certificates
+from tests.servers.java import free_port
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 [CONNECTOR] = [each for each in CONNECTORS if each.package == "pubsub"]

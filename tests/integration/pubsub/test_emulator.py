@@ -19,8 +19,8 @@ from connectors.pubsub.sink.rows import RowStamp, SinkColumns
 from connectors.pubsub.sink.writer import close_clients, publish_batches
 from connectors.spool import stats
 from connectors.testing.pubsub.client import PubSubTestClient
-from connectors.testing.servers.pubsub_emulator import find_emulator
 from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery, TaskWorkers
+from tests.servers.pubsub_emulator import find_emulator
 
 
 class EmulatorRig:
@@ -142,7 +142,7 @@ def test_the_program_says_what_to_export() -> None:
     if reason := find_emulator().reason:
         pytest.skip(reason)
     program = subprocess.Popen(
-        [sys.executable, "-m", "connectors.testing", "pubsub-emulator", "--exit-with-parent"],
+        [sys.executable, "-m", "tests.servers", "pubsub-emulator", "--exit-with-parent"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.java import find_java
-from connectors.testing.servers.maven import ClassPath, class_path
+from tests.servers.java import find_java
+from tests.servers.maven import ClassPath, class_path
 
 __all__ = [
     "NPM",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
 from connectors.core.extras import install_advice
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 
 WITHOUT = "import sys; sys.modules['{}'] = None; from connectors.cli.main import main; main()"
 

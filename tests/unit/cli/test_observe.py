@@ -32,7 +32,7 @@ from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.prometheus import Exporter
 from connectors.observe.report import _thinned, page
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 from tests.support.hostile_answers import answering, damaged_metrics, dripping
 from tests.unit.core.test_formats import WITHOUT
 

@@ -13,8 +13,8 @@ import pytest
 
 from connectors.core.diagnostics import connect, look_at_checkpoint, look_up, split_address, tls_handshake
 from connectors.core.errors import ConnectorError
-from connectors.testing.kafka.certificates import make_certificates
-from connectors.testing.servers.java import free_port
+from tests.servers.certificates import make_certificates
+from tests.servers.java import free_port
 
 HOST = "127.0.0.1"
 

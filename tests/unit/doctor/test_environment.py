@@ -18,7 +18,7 @@ from connectors.cli.main import app
 from connectors.core.diagnostics import Finding, Outcome
 from connectors.doctor.environment import check_java, check_spark
 from connectors.doctor.spark_workers import check_workers
-from connectors.testing.servers.java import find_java
+from tests.servers.java import find_java
 
 Check = Callable[[Mapping[str, str]], Iterator[Finding]]
 ROOT = Path(__file__).parents[3]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.registry.options import parse_registry_options
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.servers.certificates import make_certificates
 from tests.support.hostile_answers import BASIC, ODD_SCHEMAS
 from tests.support.protobuf_rig import compiled, schema_by_id
 

@@ -49,17 +49,8 @@ def declared(extra: str) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
-# They start programs of others, by packages that the group dev has.
-FOR_OUR_TESTS = (
-    "connectors.testing.servers",
-    "connectors.testing.kafka.broker",
-    "connectors.testing.kafka.certificates",
-)
-
-
 def modules() -> dict[str, Path]:
-    found = {module_name(ROOT, path): path for path in sorted((ROOT / "connectors").rglob("*.py"))}
-    return {name: path for name, path in found.items() if not name.startswith(FOR_OUR_TESTS)}
+    return {module_name(ROOT, path): path for path in sorted((ROOT / "connectors").rglob("*.py"))}
 
 
 def extras_of(module: str) -> set[str]:

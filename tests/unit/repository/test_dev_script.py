@@ -311,10 +311,10 @@ class TestRun:
             ("chaos", "pubsub", "--trials", "3"): "-m tests.chaos.pubsub --trials 3",
             ("bench", "fetch", "--rounds", "3"): "bench/fetch.py --rounds 3",
             ("bench", "--publish", "--only", "x"): "bench/_publish.py --only x",
-            ("servers", "--port", "1"): "-m connectors.testing pubsub-emulator --port 1",
-            ("servers", "pubsub-emulator"): "-m connectors.testing pubsub-emulator",
-            ("servers", "moto"): "-m connectors.testing moto",
-            ("servers", "kafka", "--port", "2"): "-m connectors.testing kafka --port 2",
+            ("servers", "--port", "1"): "-m tests.servers pubsub-emulator --port 1",
+            ("servers", "pubsub-emulator"): "-m tests.servers pubsub-emulator",
+            ("servers", "moto"): "-m tests.servers moto",
+            ("servers", "kafka", "--port", "2"): "-m tests.servers kafka --port 2",
             ("protos", "out"): "tools/protos.py out",
             ("docs",): "-m tools.reference",
             ("lock",): "tools/lock.py",
@@ -327,7 +327,7 @@ class TestRun:
     def test_the_emulator_is_started_without_an_install(self, arguments: tuple[str, ...], ready: Tree) -> None:
         ready.program("python3", PYTHON)
         ready.dev("servers", *arguments, "--port", "1")
-        assert ready.calls("python ")[-1] == "python -m connectors.testing pubsub-emulator --port 1"
+        assert ready.calls("python ")[-1] == "python -m tests.servers pubsub-emulator --port 1"
         assert not ready.calls("uv ")
         assert not (ready.root / ".venv").exists()
 
@@ -335,7 +335,7 @@ class TestRun:
         ready.dev("lock")
         ready.program("python3", "#!/bin/sh\nexit 1\n")
         ready.dev("servers")
-        assert ready.calls("connectors.testing")
+        assert ready.calls("tests.servers")
         assert len(ready.calls(" sync ")) == 1
 
     def test_the_emulator_of_a_python_that_is_too_old_gets_an_install(self, ready: Tree) -> None:

@@ -107,6 +107,9 @@ def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: P
     assert {name.split("/")[0] for name in names} == {"connectors", metadata}
     assert "connectors/py.typed" in names
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
+    data = {name for name in names if name.startswith("connectors/") and not name.endswith(".py")}
+    descriptors, types = "connectors/protobuf/confluent/built_in.desc", "connectors/core/options/builders.pyi"
+    assert data == {"connectors/py.typed", descriptors, types}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "connectors").rglob("*.py")}
     assert sources <= set(names)
 

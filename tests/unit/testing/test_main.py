@@ -15,11 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import connectors
-from connectors.testing.__main__ import _SERVERS, main
-from connectors.testing.servers.java import free_port
+from connectors.testing import __main__ as shipped
+from tests.servers.__main__ import SERVERS, main
+from tests.servers.java import free_port
 from tests.support.protobuf_rig import compiled
 
-TESTING = Path(connectors.__file__).parent / "testing"
+ROOT = Path(connectors.__file__).parents[1]
+FOLDERS = {"connectors.testing": shipped.SERVERS, "tests.servers": SERVERS}
 IN_MEMORY = {
     "pubsub": ("endpoint", "PUBSUB_EMULATOR_HOST"),
     "kinesis": ("endpointUrl", "AWS_ENDPOINT_URL_KINESIS"),
@@ -28,21 +30,16 @@ IN_MEMORY = {
     "moto": ("spoolEndpoint", "AWS_ENDPOINT_URL"),
 }
 MODULES = [
-    "pubsub",
-    "kinesis",
-    "object_store",
-    "schema_registry",
-    "kafka.broker",
-    "kafka.mock",
-    "servers.object_stores",
+    f"connectors.testing.{name}" for name in ("pubsub", "kinesis", "object_store", "schema_registry", "kafka.mock")
 ]
-MODULES += ["servers.pubsub_emulator", "servers.kinesis_local", "servers.toxiproxy"]
+MODULES += [f"tests.servers.{name}" for name in ("object_stores", "kafka_broker", "pubsub_emulator", "kinesis_local")]
+MODULES += ["tests.servers.toxiproxy"]
 
 
 @contextlib.contextmanager
 def started(*arguments: str) -> Iterator[list[str]]:
     """What a server prints when it listens, line by line; it ends with the block."""
-    command = [sys.executable, "-m", "connectors.testing", *arguments, "--exit-with-parent"]
+    command = [sys.executable, "-m", "tests.servers", *arguments, "--exit-with-parent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None
         assert program.stdout is not None
@@ -72,27 +69,53 @@ def test_a_server_listens_on_the_port_and_labels_its_addresses(name: str) -> Non
         assert all(line.startswith(("# ", "export ")) for line in lines[1:])
 
 
-@pytest.mark.parametrize("name", _SERVERS)
+@pytest.mark.parametrize("name", SERVERS)
 def test_the_help_of_each_server_names_its_form(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([name, "--help"])
     assert end.value.code == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith(f"usage: python -m connectors.testing {name} ")
+    package = "connectors.testing" if name in shipped.SERVERS else "tests.servers"
+    assert out.startswith(f"usage: python -m {package} {name} ")
     assert "--port" in out
     assert "--exit-with-parent" in out
 
 
-def test_the_help_lists_every_program_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    listed = re.findall(r"^ {2}([\w-]+) ", capsys.readouterr().out, re.MULTILINE)
-    assert listed == [*_SERVERS]
+@pytest.mark.parametrize("package", FOLDERS)
+def test_the_help_lists_every_program_of_the_package(package: str, capsys: pytest.CaptureFixture[str]) -> None:
+    servers = FOLDERS[package]
+    command = shipped.main if package == "connectors.testing" else main
+    assert command(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: python -m {package} NAME ")
+    assert re.findall(r"^ {2}([\w-]+) ", out, re.MULTILINE) == [*servers]
     programs = {
-        path.relative_to(TESTING).with_suffix("").as_posix().replace("/", ".")
-        for path in TESTING.rglob("*.py")
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        for path in (ROOT / package.replace(".", "/")).rglob("*.py")
         if "def main(arguments: " in path.read_text(encoding="utf-8")
     }
-    assert programs - {"__main__"} == {module for module, _ in _SERVERS.values()}
+    assert programs - {f"{package}.__main__"} == {
+        module for module, _ in servers.values() if module.startswith(f"{package}.")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "extra"),
+    [
+        ("pubsub", "google.pubsub_v1", "testing"),
+        ("kinesis", "h11", "testing"),
+        ("registry", "google.protobuf.descriptor_pb2", "testing"),
+        ("kafka-mock", "numpy", "kafka"),
+    ],
+)
+@pytest.mark.parametrize("package", FOLDERS)
+def test_without_its_extra_a_server_says_which_one_it_needs(package: str, name: str, missing: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\n"
+    code += f"from {package}.__main__ import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"[PACKAGES_MISSING] not installed: {missing} (the server {name}). ")
+    assert f"Install the extra {extra}: pip install" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["kafkas"]])
@@ -103,9 +126,12 @@ def test_a_name_that_is_none_lists_those_that_are(arguments: list[str], capsys: 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_form_by_the_name_of_a_module_works_too(module: str) -> None:
-    command = [sys.executable, "-m", f"connectors.testing.{module}", "--help"]
+    command = [sys.executable, "-m", module, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "usage: python -m connectors.testing" in done.stdout
+    assert (
+        f"usage: python -m {module.rpartition('.')[0] if module.startswith('tests') else 'connectors.testing'} "
+        in done.stdout
+    )
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -163,5 +189,5 @@ def test_the_registry_names_a_schema_that_it_cannot_read(content: bytes | None, 
 
 def test_the_emulator_is_run_by_what_comes_with_python() -> None:
     """`./dev servers` makes no environment for it."""
-    code = "import connectors.testing.__main__, connectors.testing.servers.pubsub_emulator"
-    subprocess.run([sys.executable, "-S", "-c", code], cwd=TESTING.parents[1], check=True)
+    code = "import tests.servers.__main__, tests.servers.pubsub_emulator"
+    subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 
 from connectors.testing.clock import SECOND
+from connectors.testing.command_values import nanoseconds, not_negative, one_of
 from connectors.testing.kinesis.faults.plan import Cut, EntryFailure, ScriptedError, Target
 from connectors.testing.kinesis.model.rules import Arguments, ServiceError
 from connectors.testing.kinesis.model.streams import Record, Shard, Stream
@@ -15,7 +16,6 @@ from connectors.testing.kinesis.operations.records import encode_record, hash_of
 from connectors.testing.kinesis.operations.shards import ShardOperations, find_shard
 from connectors.testing.kinesis.operations.streams import StreamOperations
 from connectors.testing.kinesis.runtime import KinesisRuntime
-from connectors.testing.servers.command_values import nanoseconds, not_negative, one_of
 
 __all__ = ["KinesisCommands"]
 

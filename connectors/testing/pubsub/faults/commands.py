@@ -12,6 +12,7 @@ import grpc
 from google.pubsub_v1 import types
 
 from connectors.testing.clock import SECOND
+from connectors.testing.command_values import nanoseconds, not_negative, one_of
 from connectors.testing.pubsub.faults.events import EventKind
 from connectors.testing.pubsub.faults.plan import AckLoss, AckRefusal, Duplication, RedeliveryRule, ScriptedStatus
 from connectors.testing.pubsub.model.messages import Entry
@@ -20,7 +21,6 @@ from connectors.testing.pubsub.model.subscription import INVALID_ACK_ID, Subscri
 from connectors.testing.pubsub.runtime import PubSubRuntime
 from connectors.testing.pubsub.service import METHODS
 from connectors.testing.pubsub.streams import StreamingPullHandler
-from connectors.testing.servers.command_values import nanoseconds, not_negative, one_of
 
 __all__ = ["PubSubCommands"]
 

@@ -12,7 +12,7 @@ import pytest
 from connectors import options
 from connectors.core.errors import OptionError
 from connectors.pubsub.options.source import parse_read_options
-from connectors.testing.servers.node_packages import node_packages
+from tests.servers.node_packages import node_packages
 from tests.support.clients import NPM
 
 ROOT = Path(__file__).parents[4]

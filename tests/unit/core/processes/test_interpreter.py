@@ -21,7 +21,7 @@ from connectors.core.processes.interpreter import (
 from connectors.doctor.spark_workers import check_workers
 from connectors.kafka.client.fast_path import native_reason
 from connectors.session import python_fault
-from connectors.testing.servers.process import ServerProcess, start_bound_process
+from connectors.testing.process import ServerProcess, start_bound_process
 from connectors.testing.spark_protocol.worker import TaskWorkers
 
 TRAPPED = ("json", "connectors", "grpc_tools", "numpy", "socket", "pyarrow", "contextlib", "signal", "ctypes", "types")

@@ -24,8 +24,8 @@ from connectors.kafka.offsets import TopicPartition, resolved_start
 from connectors.kafka.options.source import KafkaReadOptions, Subscribe, SubscribePattern, parse_read_options
 from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kafka.mock import MockKafka
+from tests.servers.certificates import make_certificates
 from tests.support.kafka_tls import TlsKafka
 from tests.support.waiting import wait_for
 

@@ -30,8 +30,8 @@ from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_
 from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kafka.mock import MockKafka
+from tests.servers.certificates import make_certificates
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_tls import TlsKafka
 from tests.support.waiting import wait_for

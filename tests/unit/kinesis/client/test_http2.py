@@ -19,9 +19,9 @@ from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options
 from connectors.kinesis.options.source import parse_read_options
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.kinesis.eventstream import event_message, exception_message
+from tests.servers.certificates import make_certificates
 from tests.support.kinesis_calls import kinesis_client
 
 SHARD = "shardId-000000000000"

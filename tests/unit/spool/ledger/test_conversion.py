@@ -17,8 +17,8 @@ from connectors.spool.admin.verify import verify
 from connectors.spool.segments.segment import checksum
 from connectors.spool.stream.slices import SpoolRange, plan_spool_rows
 from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.servers.object_stores import STORES
 from tests.golden.spools_record import SPOOLS
+from tests.servers.object_stores import STORES
 from tests.support.golden_spools import PRESENT, GoldenSpool
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.pubsub_sweep import points_in_code

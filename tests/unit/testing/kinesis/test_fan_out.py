@@ -20,8 +20,8 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 from urllib3.exceptions import ProtocolError
 
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
+from tests.servers.certificates import make_certificates
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 SHARD = "shardId-000000000000"

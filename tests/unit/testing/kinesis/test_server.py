@@ -27,8 +27,8 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisControl, KinesisServer, start_server_process
+from tests.servers.certificates import make_certificates
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 DAY = 86_400

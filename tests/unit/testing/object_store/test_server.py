@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.servers.process import ServerProcess
+from connectors.testing.process import ServerProcess
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.servers.node_packages import MANIFESTS, node_packages
+from tests.servers.node_packages import MANIFESTS, node_packages
 
 
 def program(folder: Path, name: str, script: str) -> None:

@@ -7,7 +7,7 @@
         ...                                   # clients use broker.endpoint, in plain text
         broker.restart()                      # killed and started again on the same data and ports
 
-``python -m connectors.testing kafka --port N`` runs it as a program. The jars come through Maven; the broker ends when
+``python -m tests.servers kafka --port N`` runs it as a program. The jars come through Maven; the broker ends when
 its parent does, however that ends. Topics are not made by themselves; waits of a production broker are cut short.
 
 Beside the plain listener there are two that authenticate clients: `sasl_endpoint` (PLAIN, SCRAM-SHA-256 and unsigned
@@ -36,15 +36,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.testing.kafka.certificates import make_certificates
-from connectors.testing.servers.java import find_java, free_port
-from connectors.testing.servers.maven import class_path
-from connectors.testing.servers.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
+from connectors.testing.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
+from tests.servers.certificates import make_certificates
+from tests.servers.java import find_java, free_port
+from tests.servers.maven import class_path
 
 __all__ = ["PASSWORD", "USER", "FoundBroker", "KafkaBroker", "find_broker"]
 
 USER = "shop"
-PASSWORD = "shop-secret"  # noqa: S105 - of a server that only listens on this machine
+PASSWORD = "shop-secret"
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
@@ -366,7 +366,10 @@ def _forget(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the broker until SIGTERM or SIGINT."""
     parser = server_parser(
-        "kafka", "A Kafka broker on 127.0.0.1.", "of the plain listener; 0 takes a free one (default: 0)"
+        "kafka",
+        "A Kafka broker on 127.0.0.1.",
+        "of the plain listener; 0 takes a free one (default: 0)",
+        package="tests.servers",
     )
     parser.add_argument("--folder", type=Path, help="for its data (default: a temporary one)")
     parser.add_argument("--fast", action="store_true", help="a large heap and the optimising compiler")

@@ -1,7 +1,7 @@
 """fake-gcs-server, an emulator of Google Cloud Storage, built from its Go module, behind a front of our own.
 
 A spool speaks the XML API of GCS, since that is what obstore does; fake-gcs-server has its JSON API in full, of the
-other one only reads. The front (`connectors.testing.servers.object_stores.gcs_xml`) hands each request on as one of the
+other one only reads. The front (`tests.servers.object_stores.gcs_xml`) hands each request on as one of the
 JSON API; whether a put fulfils its condition is decided by fake-gcs-server.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from connectors.testing.servers.go_programs import GO_MODULES, go_program
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, child_server, request
-from connectors.testing.servers.object_stores.gcs_xml import serve_xml
+from tests.servers.go_programs import GO_MODULES, go_program
+from tests.servers.java import free_port
+from tests.servers.object_stores.base import BUCKET, HOST, StoreServer, child_server, request
+from tests.servers.object_stores.gcs_xml import serve_xml
 
 __all__ = ["FakeGcsServer"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.process import ServerProcess
-from connectors.testing.servers.pubsub_emulator import find_emulator
+from connectors.testing.process import ServerProcess
+from tests.servers.pubsub_emulator import find_emulator
 from tests.support.waiting import wait_for
 
 NAME = "cloud-pubsub-emulator-0.8.20-all.jar"
@@ -61,7 +61,7 @@ class TestFinding:
 
 SERVER = """
 import signal, subprocess, sys, time
-from connectors.testing.servers.process import announce, on_parent_death, on_termination, start_bound_process
+from connectors.testing.process import announce, on_parent_death, on_termination, start_bound_process
 import threading
 ending = threading.Event()
 on_termination(ending.set)
@@ -111,7 +111,7 @@ class TestProcesses:
 
     def test_all_end_when_the_user_is_killed(self, bound_program: str) -> None:
         code = (
-            "from connectors.testing.servers.process import ServerProcess\n"
+            "from connectors.testing.process import ServerProcess\n"
             f"server = ServerProcess({bound_program!r}, [])\n"
             "print(server.pid, server.endpoint, flush=True)\n"
             "import time; time.sleep(600)\n"
@@ -149,7 +149,7 @@ class TestProcesses:
 def test_a_signal_is_heard_while_the_main_thread_holds_the_lock_that_the_action_wants() -> None:
     program = (
         "import os, signal, threading, time\n"
-        "from connectors.testing.servers.process import on_termination\n"
+        "from connectors.testing.process import on_termination\n"
         "lock, done = threading.Lock(), threading.Event()\n"
         "def action():\n    with lock:\n        done.set()\n"
         "on_termination(action)\n"

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.process import ServerProcess, start_bound_process
+from connectors.testing.process import ServerProcess, start_bound_process
 
 __all__ = ["BUCKET", "HOST", "REGION", "StoreServer", "child_server", "request", "s3_access"]
 
@@ -67,7 +67,7 @@ class StoreServer(ServerProcess, ABC):
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(
-            "connectors.testing.servers.object_stores",
+            "tests.servers.object_stores",
             [self.name, "--exit-with-parent", "--port", str(port)],
             start_timeout=_START_SECONDS + _INSTALL_SECONDS,
         )

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from connectors.testing.servers.node_packages import MANIFESTS, node_packages
-from connectors.testing.servers.object_stores.base import BUCKET, StoreServer, child_server, request
+from tests.servers.node_packages import MANIFESTS, node_packages
+from tests.servers.object_stores.base import BUCKET, StoreServer, child_server, request
 
 __all__ = ["AzuriteServer"]
 

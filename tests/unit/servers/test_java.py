@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from connectors.testing.servers.java import free_port
+from tests.servers.java import free_port
 
 _GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -6,18 +6,18 @@
     with AzuriteServer() as store:
         stream.options(**store.options("orders"))      # spoolLocation, spoolEndpoint, credentials
 
-``python -m connectors.testing azurite`` runs one as a program and prints what to export; likewise ``fake-gcs``,
+``python -m tests.servers azurite`` runs one as a program and prints what to export; likewise ``fake-gcs``,
 ``versitygw`` and ``moto``. The first start of each installs it: Azurite through npm, the two servers in Go through its
 module proxy; moto is installed with the tools of this repository. All of them forget what they hold when they end.
 """
 
 from __future__ import annotations
 
-from connectors.testing.servers.object_stores.azurite import AzuriteServer
-from connectors.testing.servers.object_stores.base import StoreServer
-from connectors.testing.servers.object_stores.fake_gcs import FakeGcsServer
-from connectors.testing.servers.object_stores.moto import MotoServer
-from connectors.testing.servers.object_stores.versity import VersityServer
+from tests.servers.object_stores.azurite import AzuriteServer
+from tests.servers.object_stores.base import StoreServer
+from tests.servers.object_stores.fake_gcs import FakeGcsServer
+from tests.servers.object_stores.moto import MotoServer
+from tests.servers.object_stores.versity import VersityServer
 
 __all__ = ["AzuriteServer", "FakeGcsServer", "MotoServer", "StoreServer", "VersityServer"]
 

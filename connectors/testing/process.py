@@ -45,16 +45,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 def server_parser(
-    name: str, description: str, port: str = "the port; 0 takes a free one (default: 0)"
+    name: str,
+    description: str,
+    port: str = "the port; 0 takes a free one (default: 0)",
+    package: str = "connectors.testing",
 ) -> ArgumentParser:
     """Return a parser of the arguments that every server program has.
 
     Args:
-        name: of the server, as ``python -m connectors.testing NAME`` takes it.
+        name: of the server, as ``python -m PACKAGE NAME`` takes it.
         description: what it is.
         port: the help on ``--port``.
+        package: whose program it is.
     """
-    parser = ArgumentParser(prog=f"python -m connectors.testing {name}", description=description)
+    parser = ArgumentParser(prog=f"python -m {package} {name}", description=description)
     parser.add_argument("--port", type=int, default=0, help=port)
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     return parser
@@ -136,7 +140,7 @@ def start_bound_process(
     asks for that itself, between its start as this module and its becoming the program, so that no code of ours runs
     after a fork of a process that may have threads.
     """
-    launcher = python_command("-m", "connectors.testing.servers.process", str(os.getpid()), *command)
+    launcher = python_command("-m", "connectors.testing.process", str(os.getpid()), *command)
     return subprocess.Popen(
         launcher,
         stdin=subprocess.DEVNULL,

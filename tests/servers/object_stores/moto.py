@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
 
-from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, request, s3_access
+from tests.servers.object_stores.base import BUCKET, HOST, StoreServer, request, s3_access
 
 __all__ = ["MotoServer"]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from connectors.testing.servers.go_programs import GO_MODULES, go_program
-from connectors.testing.servers.object_stores.base import BUCKET, HOST, REGION, StoreServer, child_server, s3_access
+from tests.servers.go_programs import GO_MODULES, go_program
+from tests.servers.object_stores.base import BUCKET, HOST, REGION, StoreServer, child_server, s3_access
 
 __all__ = ["VersityServer"]
 
 _PROGRAM = "versitygw"
 _KEY_ID = "key-of-the-gateway"
-_SECRET = "secret-of-the-gateway"  # noqa: S105 - of a server on this machine
+_SECRET = "secret-of-the-gateway"
 
 
 class VersityServer(StoreServer):

@@ -9,7 +9,7 @@
         proxy.heal()
         proxy.disable()                       # closes its connections and refuses new ones
 
-``python -m connectors.testing toxiproxy`` runs it as a program; its own interface then listens on the endpoint
+``python -m tests.servers toxiproxy`` runs it as a program; its own interface then listens on the endpoint
 that it prints. It is built from its Go module, and ends when its parent does, however that ends.
 """
 
@@ -25,10 +25,10 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.go_programs import GO_MODULES, GoProgram, go_program
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.object_stores.base import HOST, child_server
-from connectors.testing.servers.process import ServerProcess, announce, server_parser, stop_event
+from connectors.testing.process import ServerProcess, announce, server_parser, stop_event
+from tests.servers.go_programs import GO_MODULES, GoProgram, go_program
+from tests.servers.java import free_port
+from tests.servers.object_stores.base import HOST, child_server
 
 __all__ = ["Proxy", "Toxic", "Toxiproxy", "find_toxiproxy"]
 
@@ -168,7 +168,12 @@ class Toxiproxy:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run toxiproxy until SIGTERM or SIGINT; the endpoint of its interface goes to standard output."""
-    parser = server_parser("toxiproxy", "Toxiproxy, on 127.0.0.1.", "of its interface; 0 takes a free one (default: 0)")
+    parser = server_parser(
+        "toxiproxy",
+        "Toxiproxy, on 127.0.0.1.",
+        "of its interface; 0 takes a free one (default: 0)",
+        package="tests.servers",
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides which connections a share strikes (default: 0)")
     options = parser.parse_args(arguments)
     found = find_toxiproxy()

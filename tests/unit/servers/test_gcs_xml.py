@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.object_stores.gcs_xml import serve_xml
+from tests.servers.java import free_port
+from tests.servers.object_stores.gcs_xml import serve_xml
 
 
 class Behind:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.servers.go_programs import GO_MODULES, go_program
+from tests.servers.go_programs import GO_MODULES, go_program
 
 PINNED = GO_MODULES["versitygw"]
 SHOWN = f"\tmod\t{PINNED.module}\t{PINNED.version}\t{PINNED.checksum}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.toxiproxy import Proxy, Toxic, Toxiproxy, find_toxiproxy
+from tests.servers.toxiproxy import Proxy, Toxic, Toxiproxy, find_toxiproxy
 
 PATIENCE = 30.0
 

@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.object_stores import STORES
-from connectors.testing.servers.object_stores.base import HOST
-from connectors.testing.servers.process import announce, server_parser, stop_event
+from connectors.testing.process import announce, server_parser, stop_event
+from tests.servers.java import free_port
+from tests.servers.object_stores import STORES
+from tests.servers.object_stores.base import HOST
 
 _LOOK_SECONDS = 0.2
 
@@ -18,7 +18,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a store; its endpoint, what to export and the location of a spool go to standard output."""
     name = (arguments or sys.argv[1:2] or [""])[0]
     known = name in STORES
-    parser = server_parser(name if known else "STORE", "An object store for spools, on 127.0.0.1.")
+    parser = server_parser(
+        name if known else "STORE", "An object store for spools, on 127.0.0.1.", package="tests.servers"
+    )
     parser.add_argument("name", choices=sorted(STORES), help="which one" if not known else argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     server = STORES[options.name]

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
-from connectors.testing.servers.object_stores.base import HOST
+from tests.servers.object_stores.base import HOST
 
 __all__ = ["serve_xml"]
 

@@ -6,7 +6,7 @@
     with Emulator() as emulator:
         ...                                   # clients use emulator.endpoint, without TLS
 
-``python -m connectors.testing pubsub-emulator --port N`` runs it as a program. It is looked for in this order:
+``python -m tests.servers pubsub-emulator --port N`` runs it as a program. It is looked for in this order:
 
 1. ``PUBSUB_EMULATOR_JAR``: the jar itself; or ``PUBSUB_EMULATOR_HOME``: a folder that has it, in ``lib`` or below
    ``platform/pubsub-emulator/lib`` (the root of a Cloud SDK). If one of them is set, nothing else is looked at.
@@ -34,8 +34,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.testing.servers.java import find_java, free_port
-from connectors.testing.servers.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
+from connectors.testing.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
+from tests.servers.java import find_java, free_port
 
 __all__ = ["Emulator", "FoundEmulator", "find_emulator"]
 
@@ -141,7 +141,7 @@ class Emulator(ServerProcess):
     """
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__("connectors.testing.servers.pubsub_emulator", ["--exit-with-parent", "--port", str(port)])
+        super().__init__("tests.servers.pubsub_emulator", ["--exit-with-parent", "--port", str(port)])
 
 
 class _JavaServer:
@@ -221,7 +221,7 @@ def _supervise(java: _JavaServer, stopping: threading.Event) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the emulator until SIGTERM or SIGINT; its endpoint, and what to export, go to standard output."""
-    parser = server_parser("pubsub-emulator", "The official Pub/Sub emulator, on 127.0.0.1.")
+    parser = server_parser("pubsub-emulator", "The official Pub/Sub emulator, on 127.0.0.1.", package="tests.servers")
     options = parser.parse_args(arguments)
     stopping = stop_event(with_parent=options.exit_with_parent)
     return _run(options.port, stopping)

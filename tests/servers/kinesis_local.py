@@ -6,7 +6,7 @@
     with KinesisLocal() as server:
         ...                                   # clients use server.url as endpoint, with any credentials
 
-``python -m connectors.testing kinesis-local --port N`` runs it as a program. The package comes through npm; the
+``python -m tests.servers kinesis-local --port N`` runs it as a program. The package comes through npm; the
 server ends when its parent does, however that ends.
 
 It is right about polling, resharding and the sink. It throttles and trims nothing, boto3 cannot read its
@@ -23,9 +23,7 @@ import sys
 import threading
 import time
 
-from connectors.testing.servers.java import free_port
-from connectors.testing.servers.node_packages import NodePackages, node_packages
-from connectors.testing.servers.process import (
+from connectors.testing.process import (
     ServerProcess,
     announce,
     aws_exports,
@@ -33,6 +31,8 @@ from connectors.testing.servers.process import (
     start_bound_process,
     stop_event,
 )
+from tests.servers.java import free_port
+from tests.servers.node_packages import NodePackages, node_packages
 
 __all__ = ["KinesisLocal", "find_kinesis_local"]
 
@@ -120,7 +120,9 @@ def _run(process: subprocess.Popen[bytes], port: int, stopping: threading.Event)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run kinesis-local until SIGTERM or SIGINT; the endpoint goes to standard output."""
-    parser = server_parser("kinesis-local", "kinesis-local, another project's server for tests, on 127.0.0.1.")
+    parser = server_parser(
+        "kinesis-local", "kinesis-local, another project's server for tests, on 127.0.0.1.", package="tests.servers"
+    )
     options = parser.parse_args(arguments)
     found = find_kinesis_local()
     if found.reason:

@@ -1,0 +1,1 @@
+"""Programs of others that our tests and benchmarks start: where they are found, and their processes."""
