@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from _canned_pubsub import CannedPubSub
+from _fetch_window import Window, wait_for
 from pyspark.sql import SparkSession
 
 from connectors import register
@@ -41,8 +42,6 @@ def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, floa
         seconds: of the window.
         costs: processor seconds per million messages, by stage.
     """
-    from pubsub_scale import Window, wait_for  # noqa: PLC0415 - it imports this module
-
     spark = (
         SparkSession.builder.master(MASTER)
         .config("spark.ui.enabled", "false")

@@ -23,7 +23,6 @@ fetchers; the ratio is to one of them, and near-linear is asked for. A picture o
 
 from __future__ import annotations
 
-import os
 import resource
 import secrets
 import shutil
@@ -39,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
+from _fetch_window import Window, wait_for
 from _scaling import DELAY_SECONDS, PICTURES, draw, scaling
 
 from connectors.pubsub.datasource import PubSubConnector
@@ -69,7 +69,6 @@ SOURCE = CannedPubSub.subscription
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
 PUBLISHED = 1_700_000_000_000_000
 MILLION = 1e6
-START_SECONDS = 60
 WARM_SECONDS = 1.0
 ADMIT_SECONDS = 0.05
 
@@ -102,15 +101,6 @@ def own_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def seconds_of(pids: list[int]) -> float:
-    """Processor time of other processes; proc(5), fields 14 and 15."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def new_spool(root: Path) -> tuple[LocalStore, SpoolIdentity]:
     """A spool for the canned subscription."""
     store = LocalStore(str(root), secrets.token_hex(8))
@@ -134,39 +124,6 @@ def fetch_plan(server: CannedPubSub, root: Path, spool: SpoolIdentity) -> FetchP
         settings=settings.to_json(),
         max_held_bytes=128 << 20,
     )
-
-
-@dataclass(frozen=True)
-class Window:
-    """What was counted in a window: acks, and processor seconds of fetchers and server."""
-
-    acked: int
-    seconds: float
-    fetchers: float
-    server: float
-
-    @classmethod
-    def measure(cls, server: CannedPubSub, pids: list[int], seconds: float) -> Window:
-        """Count for so many seconds, after one of warm-up."""
-        time.sleep(1.0)
-        before, used, began = server.stats(), seconds_of(pids), time.monotonic()
-        time.sleep(seconds)
-        after = server.stats()
-        return cls(
-            after["acked"] - before["acked"],
-            time.monotonic() - began,
-            seconds_of(pids) - used,
-            after["cpu_seconds"] - before["cpu_seconds"],
-        )
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something has begun."""
-    end = time.monotonic() + START_SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"it did not begin within {START_SECONDS} s")
-        time.sleep(0.05)
 
 
 def fetch(count: int, size: int, seconds: float, root: Path) -> Window:

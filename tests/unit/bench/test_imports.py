@@ -1,0 +1,38 @@
+"""The programs of bench/ and what they share import each other in one direction, lazily too."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[3] / "bench"
+
+
+def siblings(folder: Path) -> dict[str, set[str]]:
+    """By module: those of the same folder that it imports, at its top or in a function."""
+    texts = {path.stem: path.read_text() for path in folder.glob("*.py")}
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    for name, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.ImportFrom(module=str(module), level=0):
+                    found[name].add(module)
+                case ast.Import(names=aliases):
+                    found[name] |= {alias.name for alias in aliases}
+    return {name: imported & texts.keys() for name, imported in found.items()}
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graph = siblings(BENCH)
+    assert graph["pubsub_scale"] >= {"_common", "_scale_cluster"}
+    TopologicalSorter(graph).prepare()
+
+
+def test_a_cycle_is_found(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("import two\n")
+    (tmp_path / "two.py").write_text("def later():\n    from one import name\n")
+    with pytest.raises(CycleError):
+        TopologicalSorter(siblings(tmp_path)).prepare()
