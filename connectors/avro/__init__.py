@@ -2,8 +2,8 @@
 
     from connectors.avro import from_avro
 
-`functions` is where to begin; then `schema` (parsing, columns and resolution) and `decoder`, whose `rows` is the
-reference and whose `columns` is the fast one.
+`functions` is where to begin; then `schema` (parsing, columns and resolution), `decoder`, whose `rows` is the reference
+and whose `columns` is the fast one, and `confluent` (frames, with the schemas of a registry).
 """
 
 from __future__ import annotations

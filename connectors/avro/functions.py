@@ -13,60 +13,159 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from connectors.avro.confluent.registry import registry_of
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions, parse_avro_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
 from connectors.avro.worker import DecodeCall
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
+from connectors.registry.options import RegistryOptions, parse_registry_options
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_avro"]
+__all__ = ["decode_call", "from_avro"]
 
 _REBASE_OPTION: Final = "datetimeRebaseMode"
 _REBASE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInRead"
+_REGISTRY_PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
 
 
-def from_avro(
+def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they have not
     data: ColumnOrName,
     jsonFormatSchema: str | None = None,  # noqa: N803 - Spark's name
     options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803 - Databricks' name
     *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    headers: ColumnOrName | None = None,
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
 ) -> Column:
     """Convert a BINARY column of Avro messages into a column of what they hold; NULL stays NULL.
 
     Args:
         data: the column, or its name.
-        jsonFormatSchema: the schema that the messages were written with, in Avro's JSON.
+        jsonFormatSchema: the schema that the messages were written with, in Avro's JSON. With a schema registry, where
+            each message says that, the reader's.
         options: see `docs/reference/avro.md`; names in any case.
+        subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
+        schemaRegistryAddress: the URL of a registry, as on Databricks; how to log in is then among the options.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, perhaps the ``subject``, and how
+            to log in; see `docs/reference/avro.md`. Messages are then in Confluent's frames, and each is resolved from
+            its writer's schema to the reader's.
+        headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
+        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
+            ``__value_schema_id``; that of the other column is never taken.
         fields: top-level columns to keep, in this order; None for all.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed, has no columns in Spark, or does not fit the reader's schema.
         OptionError: an option is unknown or not valid.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
-    if not isinstance(jsonFormatSchema, str):
-        raise AvroAnalysisError(
-            "AVRO_SCHEMA_MISSING",
-            f"from_avro needs the schema of the messages as a text, and got {type(jsonFormatSchema).__name__}",
-            "jsonFormatSchema",
-            "Give the schema in Avro's JSON.",
-        )
-    parsed = _options(options)
-    writer = parse_schema(jsonFormatSchema, "jsonFormatSchema")
-    reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
-    kind = spark_type(reader, parsed)
-    compile_plan(writer, reader, kind, parsed)
+    call, kind = decode_call(
+        jsonFormatSchema,
+        options,
+        subject,
+        schemaRegistryAddress,
+        schema_registry=schemaRegistry,
+        headers=headers is not None,
+        is_key=isKey,
+        fields=fields,
+    )
+    convert = function_of(call, kind, active_session(), headers=headers is not None)
+    return convert(data) if headers is None else convert(data, headers)
+
+
+def decode_call(
+    schema: str | None,
+    options: Mapping[str, str] | None,
+    subject: str | None = None,
+    address: str | None = None,
+    *,
+    schema_registry: Mapping[str, str] | None = None,
+    headers: bool = False,
+    is_key: bool = False,
+    fields: Sequence[str] | None = None,
+) -> tuple[DecodeCall, DataType]:
+    """Return the call that workers get, and the type of the column."""
+    plain, registry = _split_registry(options, subject, address, schema_registry)
+    if registry is None and (headers or is_key):
+        raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
+    parsed = _options(plain)
+    if registry is None:
+        writer = parse_schema(_text(schema), "jsonFormatSchema")
+        reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
+        call = DecodeCall(_text(schema), parsed)
+        kind = spark_type(reader, parsed)
+        compile_plan(writer, reader, kind, parsed)
+    else:
+        text, references = _reader_of(registry, parsed.avro_schema or schema)
+        kind = spark_type(parse_schema(text, "schemaRegistry", references), parsed)
+        call = DecodeCall(text, parsed, references=references, registry=registry, is_key=is_key)
     if fields is not None:
-        kind = _selected(kind, fields)
+        kind, call = _selected(kind, fields), dataclasses.replace(call, fields=tuple(fields))
     if parsed.error_column:
         kind = StructType([StructField("value", kind), StructField("error", StringType())])
-    call = DecodeCall(jsonFormatSchema, parsed, None if fields is None else tuple(fields))
-    return function_of(call, kind, active_session())(data)
+    return call, kind
+
+
+def _text(schema: str | None) -> str:
+    if not isinstance(schema, str):
+        raise AvroAnalysisError(
+            "AVRO_SCHEMA_MISSING",
+            f"from_avro needs the schema of the messages as a text, and got {type(schema).__name__}",
+            "jsonFormatSchema",
+            "Give the schema in Avro's JSON, or a schemaRegistry.",
+        )
+    return schema
+
+
+def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the reader's schema and those that it refers to: the one given, else the latest of the subject."""
+    if schema is not None:
+        return _text(schema), ()
+    if registry.subject is None:
+        raise OptionError(
+            "OPTION_MISSING",
+            "The option schema.registry.subject is required",
+            "schemaRegistry",
+            "Give the subject, or the reader's schema as jsonFormatSchema.",
+        )
+    latest = registry_of(registry).latest(registry.subject)
+    return latest.text, latest.references
+
+
+def _split_registry(
+    options: Mapping[str, str] | None,
+    subject: str | None,
+    address: str | None,
+    schema_registry: Mapping[str, str] | None,
+) -> tuple[Mapping[str, str], RegistryOptions | None]:
+    """Return the options of the function, and the registry, whose options are among them in Databricks' form."""
+    given = options or {}
+    if not isinstance(subject, str | None):
+        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
+    named = {} if subject is None else {"schema.registry.subject": subject}
+    if address is None:
+        if schema_registry is None and named:
+            raise _missing("subject is that of a registry, and there is none")
+        return given, None if schema_registry is None else parse_registry_options({**schema_registry, **named})
+    if schema_registry is not None:
+        raise conflict("from_avro", "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
+    theirs = {name: value for name, value in given.items() if name.lower().startswith(_REGISTRY_PREFIXES)}
+    plain = {name: value for name, value in given.items() if name not in theirs}
+    return plain, parse_registry_options({"schema.registry.address": address, **theirs, **named})
+
+
+def _missing(what: str) -> OptionError:
+    return OptionError("OPTION_MISSING", what, "from_avro", "Give schemaRegistry, or schemaRegistryAddress.")
 
 
 def _options(raw: Mapping[str, str] | None) -> AvroOptions:

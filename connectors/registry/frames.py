@@ -12,19 +12,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.functions.bad_rows import BadRowError
+from connectors.functions.columns import validity_of
 from connectors.registry.schemas import Registry
 
 __all__ = [
     "GUID_END",
     "ID_END",
+    "Frames",
     "WriterSchemas",
     "explained",
+    "find_frames",
     "headers_by_name",
     "read_schema",
     "remember",
@@ -76,6 +83,99 @@ def headers_by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
         return None if row is None else dict(row)
 
     return [mapping(row) for row in headers.to_pylist()]
+
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Frames:
+    """The frames of a batch, of a format whose message follows the schema's id or GUID.
+
+    Attributes:
+        schemas: the different ids and GUIDs.
+        which: for each row the place of its schema in `schemas`; -1 where it is NULL or cannot be read.
+        errors: why frames cannot be read, by row.
+        begin: where the message of each row begins in the data of the column.
+    """
+
+    column: pa.BinaryArray
+    which: Rows
+    begin: Rows
+    schemas: list[int | str] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def by_schema(self) -> list[Rows]:
+        """Return the rows of each schema, in their order."""
+        order = np.argsort(self.which, kind="stable")
+        ends = np.searchsorted(self.which[order], np.arange(-1, len(self.schemas)), side="right")
+        return [order[begin:end] for begin, end in pairwise(ends)]
+
+    def messages(self, rows: Rows) -> pa.BinaryArray:
+        """Return the messages of these rows, without their frames."""
+        bounds = np.empty(2 * len(self.which) + 1, np.int32)
+        bounds[:-1:2], bounds[1::2] = self.begin, _bounds(self.column)[1:]
+        bounds[-1] = bounds[-2]
+        gaps = pa.Array.from_buffers(
+            pa.binary(), 2 * len(self.which), [None, pa.py_buffer(bounds), self.column.buffers()[2]]
+        )
+        return gaps.take(pa.array(2 * rows))
+
+    def note(self, rows: Rows, schemas: Iterable[int | str], inverse: Rows) -> None:
+        """Note the schemas of rows: of each its place in `schemas`."""
+        known = {schema: place for place, schema in enumerate(self.schemas)}
+        places = [known.setdefault(schema, len(known)) for schema in schemas]
+        self.schemas = list(known)
+        self.which[rows] = np.array(places, np.int64)[inverse]
+
+
+def find_frames(column: pa.BinaryArray, headers: pa.Array | None = None, *, is_key: bool = False) -> Frames:
+    """Take the frames of a batch apart; a row with the schema of this column in its headers is the message alone."""
+    if len(column) == 0:
+        return Frames(column, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    bounds = _bounds(column)
+    frames = Frames(column, np.full(len(column), -1, np.int64), bounds[:-1].copy())
+    pending = validity_of(column)
+    mappings = [] if headers is None else [mapping or {} for mapping in headers_by_name(headers)]
+    for row, mapping in enumerate(mappings):
+        value = schema_header(mapping, is_key=is_key)
+        if value is None or not pending[row]:
+            continue
+        pending[row] = False
+        try:
+            frames.note(np.array([row]), [read_schema(value)[0]], np.zeros(1, np.int64))
+        except BadRowError as error:
+            frames.errors[row] = str(error)
+    sizes, data = np.diff(bounds), np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    for magic, end in ((0, ID_END), (1, GUID_END)):
+        rows = np.flatnonzero(pending & (sizes >= end))
+        rows = rows[data[bounds[rows]] == magic] if len(rows) else rows
+        if len(rows):
+            _note_prefixes(frames, rows, data[bounds[rows][:, None] + np.arange(1, end)])
+            frames.begin[rows] += end
+            pending[rows] = False
+    for row in np.flatnonzero(pending).tolist():
+        try:
+            read_schema(column[row].as_py())
+        except BadRowError as error:
+            frames.errors[row] = str(explained(error, mappings[row] if mappings else {}, is_key=is_key))
+    return frames
+
+
+def _note_prefixes(frames: Frames, rows: Rows, prefixes: npt.NDArray[np.uint8]) -> None:
+    """Note the schemas of rows by the bytes of their ids, or of their GUIDs."""
+    if prefixes.shape[1] == ID_END - 1:
+        ids, inverse = np.unique(prefixes.view(">u4")[:, 0], return_inverse=True)
+        frames.note(rows, ids.tolist(), inverse)
+    else:
+        guids, inverse = np.unique(prefixes.view(">u8"), axis=0, return_inverse=True)
+        frames.note(rows, [guid.tobytes().hex() for guid in guids], inverse.reshape(-1))
+
+
+def _bounds(column: pa.BinaryArray) -> Rows:
+    """Return where each row begins in the data of the column, and where the last one ends."""
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
 
 
 class WriterSchemas(Generic[S]):

@@ -67,8 +67,8 @@ class RegistryOptions:
     subject: str | None = option(
         "schema.registry.subject",
         STRING,
-        "The subject whose latest version says what the columns are, for from_protobuf without a descriptor set, and "
-        "what to_protobuf writes.",
+        "The subject whose latest version says what the columns are, where the call has no descriptor set, class or "
+        "schema, and what is written.",
         default=None,
         aliases=("subject",),
     )

@@ -180,6 +180,8 @@ class Registry(Generic[S]):
 def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -> dict[str, str]:
     """Return the text of a schema, as `OWN`, and of all that it refers to, under the names by which it does.
 
+    Each stands after those that it refers to.
+
     Raises:
         ConnectorError: SCHEMA_UNUSABLE for a schema of another type, too large, or with references without an end.
     """
@@ -202,6 +204,7 @@ def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -
             if imported not in texts:
                 inner = f"{what}, reference {imported!r}"
                 visit(imported, ask(path, inner), inner, level + 1)
+        texts[name] = texts.pop(name)
 
     visit(OWN, response, what, 0)
     return texts

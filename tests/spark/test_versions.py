@@ -28,6 +28,7 @@ from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.worker import Engine
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.pubsub import PubSubServer
+from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.spark import test_protobuf as functions
 from tests.support.avro_cases import logical, record
@@ -375,6 +376,24 @@ def test_avro_messages_become_the_values_that_they_hold(spark: SparkSession, nam
     with_error = from_avro("value", json.dumps(schema), {"mode": "PERMISSIVE", "on.error": "column"})
     rows = frame.select(with_error.alias("made")).select("made.*").collect()
     assert [row.value for row in rows] == values
+
+
+def test_avro_in_frames_is_read_by_the_schemas_of_its_writers(spark: SparkSession) -> None:
+    old, new = (record("R", ("id", kind), *more) for kind, *more in (("int",), ("long", ("note", ["null", "string"]))))
+    new["fields"][1]["default"] = None
+    with SchemaRegistryServer() as server:
+        ids = [server.register("orders", text=json.dumps(each), schema_type="AVRO") for each in (old, new)]
+        first, second = (b"\0" + number.to_bytes(4, "big") for number in ids)
+        header = [Row(key="__value_schema_id", value=bytearray(second))]
+        rows = [(first + b"\x02", None), (b"\x04\x02\x02n", header), (b"\x09", None), (None, None)]
+        frame = spark.createDataFrame(rows, "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>").coalesce(
+            1
+        )
+        decoded = from_avro("value", None, {"mode": "PERMISSIVE"}, "orders", server.address, headers="headers").alias(
+            "order"
+        )
+        orders = [row.order for row in frame.select(decoded).collect()]
+    assert orders == [Row(id=1, note=None), Row(id=2, note="n"), Row(id=None, note=None), None]
 
 
 VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";

@@ -12,11 +12,11 @@ import fastavro
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from connectors.avro.decoder.batches import AvroDecoder
 from connectors.avro.options import parse_avro_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type
-from connectors.avro.worker import AvroDecoder
 from connectors.functions.bad_rows import Decoded
 
 FEW = {"rows": 1 << 30, "columns": 0}

@@ -28,6 +28,8 @@ _LOGICAL: Final = {
 NO_DEFAULT: Final = object()
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
 _SHOWN: Final = 200
+_MOST_LEVELS: Final = 150  # of types in types: Python's own limit is 1,000 calls
+_TOO_DEEP: Final = "it is nested too deeply"
 
 
 @dataclass(slots=True, eq=False)
@@ -72,16 +74,21 @@ class AvroType:
         return self.name.rpartition(".")[2] or self.kind
 
 
-def parse_schema(text: str, where: str) -> AvroType:
-    """Return the schema that a JSON text describes.
+def parse_schema(text: str, where: str, references: Sequence[str] = ()) -> AvroType:
+    """Return the schema that a JSON text describes; `references` are schemas of types that it has by name.
+
+    A reference stands after those that it needs itself.
 
     Raises:
         AvroAnalysisError: CANNOT_PARSE_AVRO_SCHEMA, which says what is wrong.
     """
     try:
-        return _Parser().parse(json.loads(text), "")
+        parser = _Parser()
+        for reference in references:
+            parser.parse(json.loads(reference), "")
+        return parser.parse(json.loads(text), "")
     except RecursionError:
-        why = "it is nested too deeply"
+        why = _TOO_DEEP
     except (ValueError, TypeError, AttributeError) as error:
         why = str(error)
     raise AvroAnalysisError(
@@ -97,8 +104,17 @@ def _shown(value: object) -> str:
 class _Parser:
     def __init__(self) -> None:
         self._names: dict[str, AvroType] = {}
+        self._level = 0
 
     def parse(self, schema: Any, namespace: str) -> AvroType:
+        self._level += 1
+        if self._level > _MOST_LEVELS:
+            raise ValueError(_TOO_DEEP)
+        made = self._parse(schema, namespace)
+        self._level -= 1
+        return made
+
+    def _parse(self, schema: Any, namespace: str) -> AvroType:
         if isinstance(schema, str):
             return self._reference(schema, namespace)
         if isinstance(schema, list):

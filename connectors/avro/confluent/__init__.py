@@ -1,0 +1,1 @@
+"""Avro messages in Confluent's frames, with the schemas of a registry."""

@@ -1,0 +1,66 @@
+"""Avro schemas of registries, with the schemas that they refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.schema.parser import AvroType, parse_schema
+from connectors.core.pool import Cache
+from connectors.registry.errors import schema_unusable
+from connectors.registry.options import RegistryOptions
+from connectors.registry.schemas import OWN, Ask, Registry, gather
+
+if TYPE_CHECKING:
+    from connectors.registry.client import RegistryClient
+
+__all__ = ["AvroRegistry", "RegisteredSchema", "avro_registry", "registry_of"]
+
+_REGISTRIES: Final = 8
+_registries: Final = Cache(_REGISTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema: its text, and those of the schemas that it refers to, each after those that it needs itself."""
+
+    schema_id: int  # -1 where only its GUID is known
+    text: str
+    references: tuple[str, ...]
+    type: AvroType
+
+
+AvroRegistry = Registry[RegisteredSchema]
+
+
+def avro_registry(options: RegistryOptions) -> AvroRegistry:
+    """Return a client of a registry of Avro schemas."""
+    return Registry(options, AvroForm())
+
+
+def registry_of(options: RegistryOptions) -> AvroRegistry:
+    """Return the client of a registry: one for all subjects, by its address and authentication."""
+    common = replace(options, subject=None)
+    return _registries.get(common, lambda: avro_registry(common))
+
+
+class AvroForm:
+    """See `SchemaForm`."""
+
+    extra = "avro"
+
+    def ask(self, client: RegistryClient, path: str, what: str) -> Any:
+        """Ask for a schema as a text."""
+        return client.get(path, what)
+
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> RegisteredSchema:
+        """Return a schema with its references."""
+        texts = gather(response, what, ask, "AVRO")
+        text = texts.pop(OWN)
+        references = tuple(texts.values())
+        try:
+            return RegisteredSchema(schema_id, text, references, parse_schema(text, what, references))
+        except AvroAnalysisError as error:
+            raise schema_unusable(what, error.what) from None

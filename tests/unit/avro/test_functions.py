@@ -1,0 +1,86 @@
+"""What a call of `from_avro` is refused for, and where its schema and its registry come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.functions import decode_call
+from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
+from connectors.testing.schema_registry import SchemaRegistryServer
+
+INT, LONG = '"int"', '"long"'
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer() as running:
+        running.register("orders", text=INT, schema_type="AVRO")
+        running.register("orders", text=LONG, schema_type="AVRO")
+        yield running
+
+
+def test_the_latest_version_of_the_subject_gives_the_columns_unless_a_schema_is_given(
+    server: SchemaRegistryServer,
+) -> None:
+    registry = {"address": server.address, "subject": "orders"}
+    call, kind = decode_call(None, None, schema_registry=registry)
+    assert (call.schema, kind.simpleString()) == (LONG, "bigint")
+    call, kind = decode_call(None, None, "orders", schema_registry={"address": server.address})
+    assert (call.schema, kind.simpleString()) == (LONG, "bigint")
+    asked = len(server.requests)
+    assert decode_call(INT, None, schema_registry=registry)[0].schema == INT
+    call, _ = decode_call(INT, {"avroSchema": '"float"'}, schema_registry=registry)
+    assert call.schema == '"float"'
+    assert call.registry is not None
+    assert len(server.requests) == asked
+
+
+def test_the_form_of_databricks_has_the_registry_among_the_options(server: SchemaRegistryServer) -> None:
+    options = {
+        "mode": "PERMISSIVE",
+        "confluent.schema.registry.basic.auth.credentials.source": "USER_INFO",
+        "Confluent.schema.registry.basic.auth.user.info": "canary-user:canary-password",
+    }
+    server.credentials = "Basic Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXBhc3N3b3Jk"
+    call, kind = decode_call(None, options, "orders", server.address)
+    assert kind.simpleString() == "bigint"
+    assert call.options.permissive
+    assert call.registry is not None
+    assert call.registry.address == server.address
+    assert "canary" not in repr(call)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({}, AvroAnalysisError, "AVRO_SCHEMA_MISSING"),
+        ({"subject": "orders"}, OptionError, "OPTION_MISSING.*schemaRegistry"),
+        ({"jsonFormatSchema": INT, "is_key": True}, OptionError, "OPTION_MISSING.*schemaRegistry"),
+        ({"jsonFormatSchema": INT, "headers": True}, OptionError, "OPTION_MISSING.*schemaRegistry"),
+        ({"address": "A"}, OptionError, r"OPTION_MISSING.*schema\.registry\.subject"),
+        ({"address": "A", "subject": "none"}, SourceGoneError, "SCHEMA_NOT_FOUND"),
+        ({"address": "A", "subject": 5}, OptionError, "OPTION_ILLEGAL.*subject"),
+        ({"address": "A", "subject": "a", "schema_registry": {"address": "A"}}, OptionError, "OPTION_CONFLICT"),
+        ({"subject": "a", "schema_registry": {"address": "A", "subject": "b"}}, OptionError, "two names of one option"),
+        ({"subject": "a", "schema_registry": {"address": "ftp://x"}}, OptionError, "OPTION_ILLEGAL"),
+        ({"address": "A", "subject": "orders", "options": {"mod": "x"}}, OptionError, "OPTION_UNKNOWN"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(
+    server: SchemaRegistryServer, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    given = json.loads(json.dumps(arguments).replace('"A"', json.dumps(server.address)))
+    positional = [given.pop(name, None) for name in ("jsonFormatSchema", "options", "subject", "address")]
+    with pytest.raises(error, match=text):
+        decode_call(*positional, **given)
+
+
+def test_a_subject_that_holds_no_avro_is_named(server: SchemaRegistryServer) -> None:
+    server.register("other", text='syntax = "proto3";')
+    with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*PROTOBUF"):
+        decode_call(None, None, "other", server.address)
