@@ -107,6 +107,8 @@ class Frames:
 
     def by_schema(self) -> list[Rows]:
         """Return the rows of each schema, in their order."""
+        if len(self.schemas) == 1 and self.which.min() == 0:
+            return [np.arange(len(self.which))]
         order = np.argsort(self.which, kind="stable")
         ends = np.searchsorted(self.which[order], np.arange(-1, len(self.schemas)), side="right")
         return [order[begin:end] for begin, end in pairwise(ends)]
@@ -165,8 +167,12 @@ def find_frames(column: pa.BinaryArray, headers: pa.Array | None = None, *, is_k
 def _note_prefixes(frames: Frames, rows: Rows, prefixes: npt.NDArray[np.uint8]) -> None:
     """Note the schemas of rows by the bytes of their ids, or of their GUIDs."""
     if prefixes.shape[1] == ID_END - 1:
-        ids, inverse = np.unique(prefixes.view(">u4")[:, 0], return_inverse=True)
-        frames.note(rows, ids.tolist(), inverse)
+        ids = prefixes.view(">u4")[:, 0]
+        if (ids == ids[0]).all():  # as in most batches
+            frames.note(rows, ids[:1].tolist(), np.zeros(len(ids), np.int64))
+            return
+        different, inverse = np.unique(ids, return_inverse=True)
+        frames.note(rows, different.tolist(), inverse)
     else:
         guids, inverse = np.unique(prefixes.view(">u8"), axis=0, return_inverse=True)
         frames.note(rows, [guid.tobytes().hex() for guid in guids], inverse.reshape(-1))
