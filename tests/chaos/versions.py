@@ -118,7 +118,7 @@ def kills(told: argparse.Namespace, record: Record, servers: Servers, spark: str
     with ExitStack() as stack:
         started: list[SparkJobs] = []
 
-        def run(folder: Path, name: str, number: int) -> dict[str, Any]:
+        def run(folder: Path, name: str, number: int, seed: int) -> dict[str, Any]:
             if not started:
                 place = stack.enter_context(temporary_folder("jobs"))
                 started.append(stack.enter_context(SparkJobs(place, environment=version(spark).environment)))
@@ -126,7 +126,6 @@ def kills(told: argparse.Namespace, record: Record, servers: Servers, spark: str
             try:
                 ran = jobs.current.version()
                 assert ran.startswith(f"{spark}."), f"Spark {ran} instead of {spark}"
-                seed = record.trial_seed(folder.name)
                 outcome = KILLERS[name](servers, jobs, folder / folder.name, seed, number)
             except BaseException:
                 jobs.discard()
@@ -136,7 +135,8 @@ def kills(told: argparse.Namespace, record: Record, servers: Servers, spark: str
         for number in range(-(-told.kills // KILLS)):
             for name in told.flow or KILLERS:
                 trial = f"{name}-spark-{spark}-{number + 1:02d}"
-                yield Trial(trial, f"{name}-spark-{spark}", partial(run, name=name, number=number))
+                action = partial(run, name=name, number=number, seed=record.trial_seed(trial))
+                yield Trial(trial, f"{name}-spark-{spark}", action)
 
 
 def moves(told: argparse.Namespace, servers: Servers) -> Iterator[Trial]:

@@ -164,9 +164,9 @@ class FanOut(PushSource):
         if self._group is None:
             self._spool.clear()
 
-    def bound(self) -> None:
-        """Open no subscriptions, and use what the spool has."""
-        self._is_bounded = True
+    def bound(self, *, bounded: bool) -> None:
+        """Open no subscriptions as long as a run is bounded, and use what the spool has."""
+        self._is_bounded = bounded
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
         """Subscribe to just these shards; every call says how far they were read."""

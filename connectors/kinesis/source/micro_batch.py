@@ -85,7 +85,7 @@ class KinesisStream:
     def prepare_for_available_now(self) -> None:
         """From now on read nothing that is newer than the next call of `latest_offset`."""
         self._available_now = True
-        self._push_source.bound()
+        self._push_source.bound(bounded=True)
         self._targets = None
 
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class KinesisStream:
     def _latest(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         if self._available_now:
             return self._end(start, self._bounded(start), self._listings, everything=everything)
-        if everything:
-            self._push_source.bound()
+        # Spark before 4.2 does not say whether a run is bounded, so only its first call asks for everything.
+        self._push_source.bound(bounded=everything)
         fresh = everything or not self._called
         again = None if fresh or self._answered is None or self._answered[0] != start else self._answered
         if again is not None:

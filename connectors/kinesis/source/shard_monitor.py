@@ -54,7 +54,7 @@ class PushSource:
     def start_over(self) -> None:
         """Drop what an earlier query cached: the checkpoint is a new one."""
 
-    def bound(self) -> None:
+    def bound(self, *, bounded: bool) -> None:
         """Open no subscriptions: this run has an end."""
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:

@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.core.datasource import PlannedStartReader
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import read_settings
+from connectors.kinesis.datasource import KinesisDataSource, read_settings
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.fan_out.monitor import FanOut
 from connectors.kinesis.fan_out.reader import read_part
@@ -205,6 +206,16 @@ def test_several_fetchers_share_the_shards(server: KinesisServerProcess, tmp_pat
         values = many.rig.put(60)
         assert many.polls(lambda: many.rig.drain(query, values)) == 0
         assert len(list(many.spool.glob("inbox/*"))) == 2
+
+
+def test_a_spark_that_does_not_say_whether_a_run_ends_has_subscriptions_too(efo: Efo) -> None:
+    efo.rig.put(20)
+    reader = PlannedStartReader(KinesisDataSource.stream_reader(efo.rig.options() | efo.options()))
+    try:
+        reader.partitions(reader.initialOffset(), reader.latestOffset())
+        wait_until(lambda: bool(reader.latestOffset() and efo.rig.server.subscriptions(efo.rig.stream)))
+    finally:
+        reader.stop()
 
 
 # Consumers
