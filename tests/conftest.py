@@ -34,6 +34,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault(VARIABLE, OPTIONS)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a third of what NumPy's import takes
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # else one JVM in forty dies in fork(), where gRPC was used before
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of a test compiles all of our modules
 sys.dont_write_bytecode = False

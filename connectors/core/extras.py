@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -80,6 +79,8 @@ def install_command(extra: str = "", version: str = "") -> str:
 
 def _origin() -> tuple[bool, str]:
     """Return whether the pack was installed as editable, and from which path or URL (PEP 610); empty for an index."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - takes 20 ms
+
     try:
         direct_url: Any = json.loads(distribution(_DISTRIBUTION).read_text("direct_url.json") or "{}")
         url, vcs = str(direct_url.get("url", "")), direct_url.get("vcs_info", {})
@@ -126,6 +127,8 @@ def ptars_obstacle() -> str:
     """Return why ptars, which the extra fast brings, is not used here; empty if it is."""
     if not_installed(["ptars"]):
         return "ptars is not installed"
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as above
+
     try:
         found = version("ptars")
     except PackageNotFoundError:

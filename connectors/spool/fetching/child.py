@@ -52,6 +52,8 @@ _GOOD_RUN_SECONDS: Final = 30.0
 _STALE_SECONDS: Final = 5.0
 _READ_BYTES: Final = 1 << 16
 
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""A fetcher computes nothing by BLAS, for which NumPy would start a thread for each processor."""
 _MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -292,4 +294,4 @@ def _environment() -> dict[str, str]:
     names is meant, also where that is the present folder.
     """
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *without_present_folder(sys.path)]
-    return {**_MALLOC, **python_environment(paths), ROLE_VARIABLE: "fetcher"}
+    return {**_ONE_THREAD, **_MALLOC, **python_environment(paths), ROLE_VARIABLE: "fetcher"}

@@ -548,6 +548,16 @@ def test_secrets_are_in_no_argument_no_environment_and_no_text(spool: Spool) -> 
         assert SECRET.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
 
 
+def test_a_fetcher_starts_no_threads_for_blas_unless_that_is_asked_for(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for asked in ("1", "2"):
+        pid = ready(spool.start(spool.plan())).pid
+        assert f"\0OPENBLAS_NUM_THREADS={asked}\0" in f"\0{Path(f'/proc/{pid}/environ').read_text()}"
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+
+
 # Holding back.
 
 
