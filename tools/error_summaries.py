@@ -11,11 +11,13 @@ __all__ = ["SUMMARIES"]
 
 SUMMARIES: Final = {
     "ARROW_MISSING": "The workers' Python has no pyarrow.",
+    "AVRO_CANNOT_WRITE_NULL_FIELD": "`to_avro` has a NULL where the Avro schema allows none.",
+    "AVRO_DATE_TOO_OLD": "`to_avro` has a date of before the calendars agree, which the session refuses.",
     "AVRO_FIELD_AMBIGUOUS": "Two columns of an Avro schema would have the same name.",
     "AVRO_FIELD_MISSING": "`fields` names a column that the Avro schema does not have.",
-    "AVRO_SCHEMA_INCOMPATIBLE": "No message of the writer's Avro schema can be read with the reader's.",
-    "AVRO_SCHEMA_MISSING": "`from_avro` was given no schema.",
-    "AVRO_TYPE_NOT_SUPPORTED": "The Avro schema has a type that Python cannot give to Spark.",
+    "AVRO_SCHEMA_INCOMPATIBLE": "The Avro schemas of writer and reader, or a column and its schema, do not fit.",
+    "AVRO_SCHEMA_MISSING": "`from_avro` was given no schema, or `to_avro` something else than a text.",
+    "AVRO_TYPE_NOT_SUPPORTED": "An Avro schema has a type that Spark lacks in Python, or a column one that Avro lacks.",
     "CANNOT_CONVERT_SQL_TYPE_TO_PROTOBUF_FIELD_TYPE": "A column has a type that its field cannot have.",
     "CANNOT_LOAD_PROTOBUF_CLASS": "The class of `messageClass` cannot be loaded.",
     "CANNOT_PARSE_AVRO_SCHEMA": "The Avro schema is no schema.",

@@ -28,7 +28,7 @@ _GROUPS: Final = {
     "kafka": "`kafka_py`",
     "spool": "The spool and its fetchers",
     "protobuf": "`from_protobuf` and `to_protobuf`",
-    "avro": "`from_avro`",
+    "avro": "`from_avro`, `to_avro`",
     "registry": "Schema registries",
     "observe": "Watching and supervising",
     "doctor": "This machine and its Spark",

@@ -1,9 +1,10 @@
-"""Avro messages in columns, without a jar: Spark's ``from_avro``.
+"""Avro messages in columns, without a jar: Spark's ``from_avro`` and ``to_avro``.
 
-    from connectors.avro import from_avro
+    from connectors.avro import from_avro, to_avro
 
-`functions` is where to begin; then `schema` (parsing, columns and resolution), `decoder`, whose `rows` is the reference
-and whose `columns` is the fast one, and `confluent` (frames, with the schemas of a registry).
+`functions` is where to begin; then `schema` (parsing, columns, resolution, the schema of a column), `decoder`, whose
+`rows` is the reference and whose `columns` is the fast one, `encoder`, and `confluent` (frames, with the schemas of a
+registry).
 """
 
 from __future__ import annotations
@@ -11,6 +12,6 @@ from __future__ import annotations
 from connectors.core.extras import extra_imports, spark_imports
 
 with spark_imports("connectors.avro"), extra_imports("avro", "connectors.avro"):
-    from connectors.avro.functions import from_avro
+    from connectors.avro.functions import from_avro, to_avro
 
-__all__ = ["from_avro"]
+__all__ = ["from_avro", "to_avro"]

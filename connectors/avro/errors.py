@@ -13,7 +13,7 @@ __all__ = ["AvroAnalysisError", "AvroDataError", "AvroError"]
 
 
 class AvroError(ConnectorError):
-    """The base of the errors of `from_avro`."""
+    """The base of the errors of the Avro functions."""
 
 
 class AvroAnalysisError(AvroError, AnalysisException):

@@ -1,6 +1,6 @@
-"""`from_avro` as a column function, which needs no jar.
+"""`from_avro` and `to_avro` as column functions, which need no jar.
 
-Messages are decoded in Spark's Python workers, as Arrow columns. The first three parameters are those of
+Messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first parameters are those of
 ``pyspark.sql.avro.functions``, so that the import is all that changes.
 """
 
@@ -11,27 +11,30 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql import functions as spark_functions
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from connectors.avro.confluent.registry import registry_of
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.options import AvroOptions, parse_avro_options
+from connectors.avro.options import AvroOptions, Rebase, parse_avro_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
-from connectors.avro.worker import DecodeCall
+from connectors.avro.worker import DecodeCall, EncodeCall
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
+from connectors.functions.pandas_columns import named
 from connectors.registry.options import RegistryOptions, parse_registry_options
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["decode_call", "from_avro"]
+__all__ = ["decode_call", "encode_call", "from_avro", "to_avro"]
 
 _REBASE_OPTION: Final = "datetimeRebaseMode"
 _REBASE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInRead"
+_REBASE_WRITE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInWrite"
 _REGISTRY_PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
 
 
@@ -81,6 +84,59 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
     )
     convert = function_of(call, kind, active_session(), headers=headers is not None)
     return convert(data) if headers is None else convert(data, headers)
+
+
+def to_avro(data: ColumnOrName, jsonFormatSchema: str = "") -> Column:  # noqa: N803 - Spark's name
+    """Convert a column of any type into a BINARY column of Avro messages; NULL stays NULL.
+
+    The columns of a struct and the fields of a record match by name, without regard to case unless
+    ``spark.sql.caseSensitive`` is true. That the column fits the schema is checked when the first batch is there, on
+    the executor: Python does not see the type of a column before. Dates are written as they are, unless
+    ``spark.sql.avro.datetimeRebaseModeInWrite`` is EXCEPTION; LEGACY needs tables of Spark's and is refused.
+
+    On Spark 4.0 rows are encoded one by one, which takes far longer, and a function of Python does not see which
+    columns can be NULL: without a schema, all are written as if they could.
+
+    Args:
+        data: the column, or its name.
+        jsonFormatSchema: the schema to write by, in Avro's JSON; without it, the one that Spark makes of the type of
+            the column. There, what can be NULL is a union of its type and ``null``, in this order.
+
+    Raises:
+        AvroAnalysisError: the schema cannot be parsed.
+        OptionError: the session asks for LEGACY.
+    """
+    session = active_session()
+    column = spark_functions.col(data) if isinstance(data, str) else data
+    call = encode_call(jsonFormatSchema)
+    encoded = function_of(call, BinaryType(), session)(spark_functions.struct(column.alias("value")))
+    return named(encoded, call.function, data)
+
+
+def encode_call(schema: str) -> EncodeCall:
+    """Return the call that workers get, with what the session's configuration says."""
+    if not isinstance(schema, str):
+        raise AvroAnalysisError(
+            "AVRO_SCHEMA_MISSING",
+            f"to_avro takes a schema as a text, and got {type(schema).__name__}",
+            "jsonFormatSchema",
+            "Give the schema in Avro's JSON, or leave it out.",
+        )
+    if schema:
+        parse_schema(schema, "jsonFormatSchema")
+    session = active_session()
+    if session is None:
+        return EncodeCall(schema or None)
+    given = str(session.conf.get(_REBASE_WRITE_CONF, "CORRECTED"))
+    if given.lower() not in set(Rebase):
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"{_REBASE_WRITE_CONF} is {given}",
+            "to_avro",
+            "Set it to CORRECTED or EXCEPTION.",
+        )
+    case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return EncodeCall(schema or None, Rebase(given.lower()), case_sensitive)
 
 
 def decode_call(

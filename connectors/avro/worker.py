@@ -1,4 +1,4 @@
-"""Calls that travel to Spark's workers as texts and options, and the decoders built from them, once a worker."""
+"""Calls that travel to Spark's workers as texts and options, and the codecs built from them, once a worker."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import pyarrow as pa
 from connectors.avro.confluent.frames import FramedDecoder
 from connectors.avro.confluent.registry import registry_of
 from connectors.avro.decoder.batches import AvroDecoder
+from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type
+from connectors.avro.schema.writing import avro_type
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.columns import selected
 from connectors.registry.frames import ID_END
 from connectors.registry.options import RegistryOptions
 
-__all__ = ["DecodeCall"]
+__all__ = ["DecodeCall", "EncodeCall"]
 
-_DECODERS: Final = 128  # calls whose decoders a worker retains
-_decoders: Final = Cache(_DECODERS)
+_CODECS: Final = 128  # calls whose decoders or encoders a worker retains
+_codecs: Final = Cache(_CODECS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class DecodeCall:
     @property
     def decoder(self) -> AvroDecoder | FramedDecoder:
         """The decoder of this call."""
-        return _decoders.get(self, self._make)
+        return _codecs.get(self, self._make)
 
     def _make(self) -> AvroDecoder | FramedDecoder:
         options = self.options
@@ -97,3 +99,36 @@ class DecodeCall:
         if self.registry is not None or data[:1] != b"\0" or len(data) <= ID_END:
             return ""
         return " It may be in a Confluent frame (a magic byte and the id of a schema): then give schemaRegistry."
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeCall:
+    """One `to_avro`, of a column that is the only field of a struct: that field says whether it can be NULL.
+
+    Attributes:
+        schema: what the messages are written by; None for the schema that Spark makes of the column's type.
+        rebase: what happens to dates of before the calendars agree.
+    """
+
+    function: ClassVar = "to_avro"
+    encodes: ClassVar = True
+
+    schema: str | None = None
+    rebase: Rebase = Rebase.CORRECTED
+    case_sensitive: bool = False
+
+    def __call__(self, structs: pa.Array) -> pa.BinaryArray:
+        """Encode a column."""
+        if isinstance(structs, pa.ChunkedArray):
+            structs = structs.combine_chunks()
+        field = structs.type.field(0)
+        encoder = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
+        return encoder.encode(structs.field(0))
+
+    def _make(self, field: pa.Field) -> ColumnEncoder:
+        if self.schema is None:
+            schema = avro_type(field.type, nullable=field.nullable)
+        else:
+            schema = parse_schema(self.schema, self.function)
+        strict = self.rebase is Rebase.EXCEPTION
+        return ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)

@@ -36,6 +36,8 @@ def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
 
 def validity_of(array: pa.Array) -> np.ndarray[Any, Any]:
     """Return for each value whether it is not NULL."""
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array), dtype=np.bool_)
     if array.null_count == 0:
         return np.ones(len(array), dtype=np.bool_)
     bits = np.frombuffer(array.buffers()[0], dtype=np.uint8)

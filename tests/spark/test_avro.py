@@ -1,17 +1,20 @@
-"""`from_avro` in Spark: columns, bad rows, the error column and the error of FAILFAST."""
+"""`from_avro` and `to_avro` in Spark: columns, bad rows, the error column, and errors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date
 
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import Row, SparkSession
 
-from connectors.avro import from_avro
+from connectors.avro import from_avro, to_avro
 from connectors.avro.errors import AvroAnalysisError
+from connectors.core.errors import OptionError
 from tests.support.avro_cases import MESSAGE, ORDER, VALUE
+from tests.support.avro_rig import encode
 
 SCHEMA = json.dumps(ORDER)
 
@@ -76,3 +79,42 @@ def test_a_schema_that_cannot_be_used_is_refused_on_the_driver(spark: SparkSessi
         from_avro("value", SCHEMA, fields=["id", "none"])
     with pytest.raises(AvroAnalysisError, match="PARSE_MODE_UNSUPPORTED"):
         from_avro("value", SCHEMA, {"mode": "DROPMALFORMED"})
+
+
+def test_columns_become_messages(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(number, MESSAGE) for number in range(200)], "n int, value binary")
+    decoded = frame.select(from_avro("value", SCHEMA).alias("order"))
+    assert [row.value for row in decoded.select(to_avro("order", SCHEMA).alias("value")).collect()] == [MESSAGE] * 200
+    assert decoded.select(to_avro("order")).columns == ["to_avro(order)"]
+
+
+def test_what_cannot_be_written_ends_the_query(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1,), (None,)], "n int")
+    inner = frame.selectExpr("struct(n) AS row")
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    with pytest.raises(PythonException, match=r"\[AVRO_CANNOT_WRITE_NULL_FIELD\].*`n`"):
+        inner.select(to_avro("row", schema)).collect()
+    with pytest.raises(PythonException, match=r"\[AVRO_SCHEMA_INCOMPATIBLE\].*int32"):
+        frame.select(to_avro("n", '"string"')).collect()
+    with pytest.raises(AvroAnalysisError, match="CANNOT_PARSE_AVRO_SCHEMA"):
+        to_avro("n", "{")
+
+
+def test_the_session_says_how_dates_and_names_are_written(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT struct(DATE '1500-01-01' AS day) AS row")
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "DAY", "type": "int"}]})
+    day = encode("int", (date(1500, 1, 1) - date(1970, 1, 1)).days)
+    settings = {"spark.sql.avro.datetimeRebaseModeInWrite": "EXCEPTION", "spark.sql.caseSensitive": "true"}
+    wanted = ["AVRO_DATE_TOO_OLD", "AVRO_SCHEMA_INCOMPATIBLE"]
+    assert frame.select(to_avro("row", schema).alias("value")).collect() == [Row(value=day)]
+    for (name, value), code in zip(settings.items(), wanted, strict=True):
+        spark.conf.set(name, value)
+        try:
+            with pytest.raises(PythonException, match=code):
+                frame.select(to_avro("row", schema)).collect()
+        finally:
+            spark.conf.unset(name)
+    spark.conf.set("spark.sql.avro.datetimeRebaseModeInWrite", "LEGACY")
+    with pytest.raises(OptionError, match=r"OPTION_ILLEGAL.*LEGACY"):
+        to_avro("row", schema)
+    spark.conf.unset("spark.sql.avro.datetimeRebaseModeInWrite")

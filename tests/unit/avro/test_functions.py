@@ -1,4 +1,4 @@
-"""What a call of `from_avro` is refused for, and where its schema and its registry come from."""
+"""What calls of `from_avro` and `to_avro` are refused for, and where schemas and registries come from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.functions import decode_call
+from connectors.avro.functions import decode_call, encode_call
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
 from connectors.testing.schema_registry import SchemaRegistryServer
 
@@ -84,3 +84,11 @@ def test_a_subject_that_holds_no_avro_is_named(server: SchemaRegistryServer) -> 
     server.register("other", text='syntax = "proto3";')
     with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*PROTOBUF"):
         decode_call(None, None, "other", server.address)
+
+
+@pytest.mark.parametrize(("schema", "code"), [(None, "AVRO_SCHEMA_MISSING"), ("{", "CANNOT_PARSE_AVRO_SCHEMA")])
+def test_a_schema_to_write_by_is_a_text_that_can_be_parsed(schema: Any, code: str) -> None:
+    with pytest.raises(AvroAnalysisError, match=code):
+        encode_call(schema)
+    assert encode_call("").schema is None
+    assert encode_call(INT).schema == INT

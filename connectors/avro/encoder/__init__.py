@@ -1,0 +1,1 @@
+"""Encoders of Avro messages: each field of all rows at once, as pieces that Arrow joins to messages."""

@@ -1,0 +1,56 @@
+"""The Avro schema that a column is written by where none is given: Spark's ``SchemaConverters.toAvroType``."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from connectors.avro.errors import AvroDataError
+from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
+
+__all__ = ["avro_type"]
+
+_NULL = AvroType("null")
+_ATOMS = {
+    "bool": AvroType("boolean"),
+    "int8": AvroType("int"),
+    "int16": AvroType("int"),
+    "int32": AvroType("int"),
+    "int64": AvroType("long"),
+    "float": AvroType("float"),
+    "double": AvroType("double"),
+    "string": AvroType("string"),
+    "large_string": AvroType("string"),
+    "binary": AvroType("bytes"),
+    "large_binary": AvroType("bytes"),
+    "null": _NULL,
+    "date32[day]": AvroType("int", logical="date"),
+    "duration[us]": AvroType("long"),
+}
+
+
+def avro_type(kind: pa.DataType, *, nullable: bool) -> AvroType:
+    """Return the schema of a type of Arrow."""
+    made = _plain(kind)
+    return AvroType("union", branches=(made, _NULL)) if nullable and made.kind != "null" else made
+
+
+def _plain(kind: pa.DataType) -> AvroType:
+    if kinds.is_struct(kind):
+        fields = [AvroField(part.name, avro_type(part.type, nullable=part.nullable), NO_DEFAULT, ()) for part in kind]
+        return AvroType("record", "topLevelRecord", fields=fields)
+    if kinds.is_map(kind):
+        return AvroType("map", items=avro_type(kind.item_type, nullable=kind.item_field.nullable))
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return AvroType("array", items=avro_type(kind.value_type, nullable=kind.value_field.nullable))
+    if kinds.is_decimal(kind):
+        size = next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**kind.precision)
+        decimal = {"logical": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return AvroType("fixed", "fixed", size=size, **decimal)
+    if kinds.is_timestamp(kind):
+        return AvroType("long", logical="timestamp-micros" if kind.tz else "local-timestamp-micros")
+    if str(kind) not in _ATOMS:
+        raise AvroDataError(
+            "AVRO_TYPE_NOT_SUPPORTED", f"The column has the type {kind}", "to_avro", "Cast it, or leave it out."
+        )
+    return _ATOMS[str(kind)]
