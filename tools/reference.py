@@ -457,6 +457,8 @@ def _avro() -> str:
             "  `AVRO_SCHEMA_INCOMPATIBLE` and `AVRO_CANNOT_WRITE_NULL_FIELD`.",
             "- On Spark 4.0, without a schema, each column is written as if it could be NULL: a function of Python",
             "  does not see there which ones can. Rows are encoded one by one there, which takes far longer.",
+            "- Texts with a collation are written; Spark's own function refuses them without a schema.",
+            "- Intervals of months are refused: pyarrow has none. Cast them.",
             "- `spark.sql.avro.datetimeRebaseModeInWrite=LEGACY` is refused.",
             "",
             "## Options",

@@ -118,3 +118,14 @@ def test_the_session_says_how_dates_and_names_are_written(spark: SparkSession) -
     with pytest.raises(OptionError, match=r"OPTION_ILLEGAL.*LEGACY"):
         to_avro("row", schema)
     spark.conf.unset("spark.sql.avro.datetimeRebaseModeInWrite")
+
+
+def test_types_that_avro_has_not_are_refused(spark: SparkSession) -> None:
+    for value, kind in (("parse_json('1')", "variant"), ("INTERVAL '1' YEAR", "month_interval")):
+        with pytest.raises(PythonException, match=rf"\[AVRO_TYPE_NOT_SUPPORTED\].*{kind}"):
+            spark.sql(f"SELECT {value} AS v").select(to_avro("v")).collect()
+
+
+def test_times_of_the_day_are_written_as_spark_writes_them(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT TIME '01:02:03.000004' AS v")
+    assert frame.select(to_avro("v").alias("m")).collect()[0].m == encode("long", 3_723_000_004)

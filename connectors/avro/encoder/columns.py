@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from connectors.avro.encoder.pieces import (
-    constant,
     expanded,
     fixed,
     joined,
@@ -43,7 +42,8 @@ _NUMBERS: Final = {
     "float": "float",
     "double": "double",
 }
-_MILLIS: Final = 1000
+_THOUSAND: Final = 1000
+_OF_SPARK: Final = {b"variant", b"geometry", b"geography"}  # in the metadata of fields of structs that are none
 
 
 class ColumnEncoder:
@@ -136,6 +136,14 @@ class ColumnEncoder:
         return union
 
     def _value(self, kind: pa.DataType, schema: AvroType, path: tuple[str, ...]) -> Encode:
+        special = [key for part in kind for key in part.metadata or {}] if kinds.is_struct(kind) else []
+        for name in _OF_SPARK.intersection(special):
+            raise AvroDataError(
+                "AVRO_TYPE_NOT_SUPPORTED",
+                f"The column has a {name.decode()}, in {_place(path)}",
+                "to_avro",
+                "Cast it, or leave it out.",
+            )
         if kinds.is_struct(kind) and schema.kind == "record":
             return self._record(kind, schema, path)
         if kinds.is_map(kind) and schema.kind == "map" and _is_text(kind.key_type):
@@ -158,6 +166,8 @@ class ColumnEncoder:
             return lambda array: varints(self._checked(raw_values(array, np.int32), FIRST_DAY, path))
         if kinds.is_timestamp(kind) and schema.kind == "long":
             return self._timestamp(kind, schema, path)
+        if kinds.is_time64(kind) and schema.kind == "long" and schema.logical == "time-micros":
+            return lambda array: varints(raw_values(array, np.int64) // _THOUSAND)
         return _number(kind) if _NUMBERS.get(str(kind)) == schema.kind else None
 
     def _timestamp(self, kind: pa.DataType, schema: AvroType, path: tuple[str, ...]) -> Encode | None:
@@ -170,7 +180,7 @@ class ColumnEncoder:
             values = raw_values(array, np.int64)
             if not local:
                 self._checked(values, FIRST_MICROS, path)
-            return varints(values // _MILLIS if millis else values)
+            return varints(values // _THOUSAND if millis else values)
 
         return encode
 
@@ -225,7 +235,7 @@ def _without_nulls(array: pa.Array, valid: Any) -> pa.Array:
 
 def _absent(each: Any) -> Encode:
     null = next(place for place, branch in enumerate(each.type.branches) if branch.kind == "null")
-    return lambda array: constant(bytes([2 * null]), len(array))
+    return lambda array: varints(np.full(len(array), null))
 
 
 def _is_text(kind: pa.DataType) -> bool:

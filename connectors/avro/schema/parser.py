@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from connectors.avro.errors import AvroAnalysisError
 
-__all__ = ["NO_DEFAULT", "AvroField", "AvroType", "parse_schema"]
+__all__ = ["NAME", "NO_DEFAULT", "AvroField", "AvroType", "parse_schema"]
 
 PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 NAMED: Final = {"record", "enum", "fixed"}
-_NAME: Final = re.compile(r"[^\W\d]\w*")
+NAME: Final = re.compile(r"[^\W\d]\w*")
 _LOGICAL: Final = {
     "date": "int",
     "timestamp-millis": "long",
@@ -25,6 +25,7 @@ _LOGICAL: Final = {
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
 }
+_NO_COLUMN: Final = {"time-micros", "timestamp-nanos", "local-timestamp-nanos"}  # of a long, which they are read as
 NO_DEFAULT: Final = object()
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
 _SHOWN: Final = 200
@@ -190,7 +191,7 @@ def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
         raise ValueError(f"the record {record!r} has no list of fields")
     names = [entry.get("name") for entry in fields]
     for name in names:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{_shown(name)} is no name of a field of the record {record!r}")
         if names.count(name) > 1:
             raise ValueError(f"the record {record!r} has the field {name!r} twice")
@@ -199,7 +200,7 @@ def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
 
 def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
     """Return the full name of a type, and the namespace of what is in it."""
-    if not isinstance(name, str) or not all(_NAME.fullmatch(part) for part in name.split(".")):
+    if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
         raise ValueError(f"{_shown(name)} is no name of a type")
     if "." in name:
         return name, name.rpartition(".")[0]
@@ -231,6 +232,8 @@ def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:
         if made.kind == "bytes" or precision <= _most_digits(made.size):
             made.logical, made.precision, made.scale = "decimal", precision, scale
     elif made.kind in {"int", "long"}:
+        if made.kind == "long" and logical in _NO_COLUMN:
+            made.logical = logical
         made.catalyst = str(schema.get(_CATALYST_TYPE) or "")
     return made
 

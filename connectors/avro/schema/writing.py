@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.avro.errors import AvroDataError
-from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
+from connectors.avro.schema.parser import NAME, NO_DEFAULT, AvroField, AvroType
 
 __all__ = ["avro_type"]
 
@@ -26,6 +26,7 @@ _ATOMS = {
     "null": _NULL,
     "date32[day]": AvroType("int", logical="date"),
     "duration[us]": AvroType("long"),
+    "time64[ns]": AvroType("long", logical="time-micros"),
 }
 
 
@@ -37,6 +38,10 @@ def avro_type(kind: pa.DataType, *, nullable: bool) -> AvroType:
 
 def _plain(kind: pa.DataType) -> AvroType:
     if kinds.is_struct(kind):
+        wrong = next((part.name for part in kind if not NAME.fullmatch(part.name)), None)
+        if wrong is not None:
+            what = f"A column has the name {wrong!r}, which no field of Avro can have"
+            raise AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", "Rename it.")
         fields = [AvroField(part.name, avro_type(part.type, nullable=part.nullable), NO_DEFAULT, ()) for part in kind]
         return AvroType("record", "topLevelRecord", fields=fields)
     if kinds.is_map(kind):

@@ -117,9 +117,15 @@ def test_names_match_by_case_only_if_asked() -> None:
         EncodeCall(schema, case_sensitive=True)(structs)
 
 
+@pytest.mark.parametrize("name", ["a b", "1x", "", "a-b"])
+def test_a_column_whose_name_avro_cannot_have_is_named(name: str) -> None:
+    with pytest.raises(ConnectorError, match=r"AVRO_SCHEMA_INCOMPATIBLE.*name"):
+        EncodeCall()(column(pa.struct([pa.field(name, pa.int32())]), [{name: 1}]))
+
+
 def test_a_column_of_a_type_that_avro_has_not_is_named() -> None:
-    with pytest.raises(ConnectorError, match=r"AVRO_TYPE_NOT_SUPPORTED.*time64"):
-        EncodeCall()(column(pa.time64("us"), [1]))
+    with pytest.raises(ConnectorError, match=r"AVRO_TYPE_NOT_SUPPORTED.*halffloat"):
+        EncodeCall()(column(pa.float16(), [1]))
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.large_binary(), pa.large_list(pa.int32())])
@@ -127,3 +133,33 @@ def test_large_types_are_written_as_the_others(kind: pa.DataType) -> None:
     values = [[1, 2], None] if pa.types.is_large_list(kind) else [b"a", None]
     smaller = {"large_string": pa.string(), "large_binary": pa.binary()}.get(str(kind), pa.list_(pa.int32()))
     assert hexes(EncodeCall()(column(kind, values))) == hexes(EncodeCall()(column(smaller, values)))
+
+
+def test_a_field_without_a_column_may_have_null_at_any_place_of_its_union() -> None:
+    fixed = [{"type": "fixed", "name": f"F{number}", "size": 1} for number in range(150)]
+    schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": [*fixed, "null"]}]}
+    assert EncodeCall(json.dumps(schema))(column(pa.struct([]), [{}])).to_pylist() == [encode(schema, {"f": None})]
+
+
+@pytest.mark.parametrize("key", ["variant", "geometry", "geography"])
+def test_what_is_no_struct_in_spark_is_refused(key: str) -> None:
+    parts = [pa.field("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={key: "true"})]
+    for kind in (pa.struct(parts), pa.list_(pa.struct(parts))):
+        with pytest.raises(ConnectorError, match=f"AVRO_TYPE_NOT_SUPPORTED.*{key}"):
+            EncodeCall()(column(kind, [None]))
+
+
+def test_times_of_the_day_are_written_as_microseconds() -> None:
+    times = column(pa.time64("ns"), [1_000_004_999, None])
+    assert EncodeCall()(times).to_pylist() == [b"\0" + encode("long", 1_000_004), None]
+    with pytest.raises(ConnectorError, match="AVRO_SCHEMA_INCOMPATIBLE"):
+        EncodeCall('"long"')(times)
+
+
+@pytest.mark.parametrize("name", ["time-micros", "timestamp-nanos", "local-timestamp-nanos"])
+def test_timestamps_are_not_written_as_what_they_are_not(name: str) -> None:
+    schema = json.dumps({"type": "long", "logicalType": name})
+    for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
+        with pytest.raises(ConnectorError, match="AVRO_SCHEMA_INCOMPATIBLE"):
+            EncodeCall(schema)(column(kind, [0]))
+    assert EncodeCall(schema)(column(pa.int64(), [1])).to_pylist() == [b"\x02"]
