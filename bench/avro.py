@@ -1,9 +1,10 @@
-"""Messages per second of from_avro's decoder against fastavro, row by row, in the function that users write today.
+"""Messages per second of from_avro and to_avro against fastavro, row by row, in the function that users write today.
 
 Both sides get a column of Arrow and return one, as in an Arrow UDF; Spark is left out, since it does the same for both.
 ``order`` is a record of eight fields: a nested one, an array of strings and two that can be null, about 54 bytes;
 ``flat`` has four fields, ``wide`` 200. The number is that of the messages in a batch. ``bad-row`` is a batch with one
-bad row in 10,000 (PERMISSIVE) against the same batch without.
+bad row in 10,000 (PERMISSIVE) against the same batch without. ``write-`` encodes the values of the messages again, and
+both sides must give the bytes that there were.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow as pa
 from _common import Benchmark, Side, interleaved, parser
 
 from connectors.avro.options import parse_avro_options
-from connectors.avro.worker import DecodeCall
+from connectors.avro.worker import DecodeCall, EncodeCall
 
 ADDRESS = [{"name": "city", "type": "string"}, {"name": "zip", "type": "int"}]
 ORDER = [
@@ -37,7 +38,16 @@ ORDER = [
 FLAT = [("id", "long"), ("name", "string"), ("amount", "double"), ("paid", "boolean")]
 WIDE = [(f"field_{number}", ("long", "string", "double", ["null", "int"])[number % 4]) for number in range(200)]
 SCHEMAS = {"order": ORDER, "flat": FLAT, "wide": WIDE}
-CASES = ("order-10000", "order-8", "flat-10000", "wide-10000", "bad-row")
+CASES = (
+    "order-10000",
+    "order-8",
+    "flat-10000",
+    "wide-10000",
+    "bad-row",
+    "write-order-10000",
+    "write-order-8",
+    "write-wide-10000",
+)
 SECONDS = 0.3
 NULLS = 0.6
 
@@ -76,6 +86,16 @@ def with_fastavro(parsed: Any, kind: pa.DataType, column: pa.Array) -> pa.Array:
     return pa.array(rows, kind)
 
 
+def written_by_fastavro(parsed: Any, structs: pa.Array) -> pa.Array:
+    """What users write."""
+    messages = []
+    for row in structs.field(0).to_pylist():
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, parsed, row)
+        messages.append(buffer.getvalue())
+    return pa.array(messages, pa.binary())
+
+
 def rate(function: Callable[[pa.Array], pa.Array], column: pa.Array) -> float:
     """Messages per second."""
     begin, batches = time.perf_counter(), 0
@@ -92,7 +112,7 @@ def main() -> None:
     bench.settings(rounds=options.rounds, fastavro=fastavro.__version__)
     permissive = parse_avro_options({"mode": "PERMISSIVE"}, "from_avro")
     for case in options.cases or CASES:
-        name, _, count = case.partition("-")
+        name, _, count = case.removeprefix("write-").partition("-")
         fields = SCHEMAS["order" if case == "bad-row" else name]
         schema = {"type": "record", "name": "Root", "fields": [{"name": n, "type": kind} for n, kind in fields]}
         messages = messages_of(schema, 10_000 if case == "bad-row" else int(count))
@@ -105,8 +125,13 @@ def main() -> None:
             bench.compare(case, *sides, "us/message")
             continue
         theirs = partial(with_fastavro, fastavro.parse_schema(schema), ours(column).type)
-        assert ours(column).to_pylist() == theirs(column).to_pylist(), case
-        runs = {"connectors.avro": partial(rate, ours, column), "fastavro": partial(rate, theirs, column)}
+        given = column
+        if case.startswith("write-"):
+            given = pa.StructArray.from_arrays([ours(column)], ["value"])
+            ours, theirs = EncodeCall(json.dumps(schema)), partial(written_by_fastavro, fastavro.parse_schema(schema))
+            assert ours(given).to_pylist() == messages, case
+        assert ours(given).to_pylist() == theirs(given).to_pylist(), case
+        runs = {"connectors.avro": partial(rate, ours, given), "fastavro": partial(rate, theirs, given)}
         bench.compare(case, *interleaved(runs, options.rounds), "messages/s")
     bench.finish()
 
