@@ -86,7 +86,15 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
     return convert(data) if headers is None else convert(data, headers)
 
 
-def to_avro(data: ColumnOrName, jsonFormatSchema: str = "") -> Column:  # noqa: N803 - Spark's name
+def to_avro(
+    data: ColumnOrName,
+    jsonFormatSchema: str = "",  # noqa: N803 - Spark's name
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803 - Databricks' name
+    options: Mapping[str, str] | None = None,
+    *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+) -> Column:
     """Convert a column of any type into a BINARY column of Avro messages; NULL stays NULL.
 
     The columns of a struct and the fields of a record match by name, without regard to case unless
@@ -100,33 +108,41 @@ def to_avro(data: ColumnOrName, jsonFormatSchema: str = "") -> Column:  # noqa: 
     Args:
         data: the column, or its name.
         jsonFormatSchema: the schema to write by, in Avro's JSON; without it, the one that Spark makes of the type of
-            the column. There, what can be NULL is a union of its type and ``null``, in this order.
+            the column. There, what can be NULL is a union of its type and ``null``, in this order. Not with a registry.
+        subject: the subject of a registry whose latest version, when the query is made, is written by. Nothing is
+            registered.
+        schemaRegistryAddress: the URL of a registry, as on Databricks.
+        options: with schemaRegistryAddress, how to log in there.
+        schemaRegistry: a registry as in `from_avro`. Messages are then in Confluent's frames.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed.
-        OptionError: the session asks for LEGACY.
+        OptionError: an option is not valid, or the session asks for LEGACY.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     session = active_session()
     column = spark_functions.col(data) if isinstance(data, str) else data
-    call = encode_call(jsonFormatSchema)
+    call = encode_call(jsonFormatSchema, options, subject, schemaRegistryAddress, schema_registry=schemaRegistry)
     encoded = function_of(call, BinaryType(), session)(spark_functions.struct(column.alias("value")))
     return named(encoded, call.function, data)
 
 
-def encode_call(schema: str) -> EncodeCall:
+def encode_call(
+    schema: str,
+    options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    address: str | None = None,
+    *,
+    schema_registry: Mapping[str, str] | None = None,
+) -> EncodeCall:
     """Return the call that workers get, with what the session's configuration says."""
-    if not isinstance(schema, str):
-        raise AvroAnalysisError(
-            "AVRO_SCHEMA_MISSING",
-            f"to_avro takes a schema as a text, and got {type(schema).__name__}",
-            "jsonFormatSchema",
-            "Give the schema in Avro's JSON, or leave it out.",
-        )
-    if schema:
-        parse_schema(schema, "jsonFormatSchema")
+    plain, registry = _split_registry(options, subject, address, schema_registry, "to_avro")
+    for name in plain:
+        raise OptionError("OPTION_UNKNOWN", f"to_avro has no option {name}", "to_avro", "Leave it out.")
+    call = _written_by(schema) if registry is None else _framed(registry, schema)
     session = active_session()
     if session is None:
-        return EncodeCall(schema or None)
+        return call
     given = str(session.conf.get(_REBASE_WRITE_CONF, "CORRECTED"))
     if given.lower() not in set(Rebase):
         raise OptionError(
@@ -136,7 +152,35 @@ def encode_call(schema: str) -> EncodeCall:
             "Set it to CORRECTED or EXCEPTION.",
         )
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    return EncodeCall(schema or None, Rebase(given.lower()), case_sensitive)
+    return dataclasses.replace(call, rebase=Rebase(given.lower()), case_sensitive=case_sensitive)
+
+
+def _written_by(schema: str) -> EncodeCall:
+    if not isinstance(schema, str):
+        raise AvroAnalysisError(
+            "AVRO_SCHEMA_MISSING",
+            f"to_avro takes a schema as a text, and got {type(schema).__name__}",
+            "jsonFormatSchema",
+            "Give the schema in Avro's JSON, or leave it out.",
+        )
+    if schema:
+        parse_schema(schema, "jsonFormatSchema")
+    return EncodeCall(schema or None)
+
+
+def _framed(registry: RegistryOptions, schema: str) -> EncodeCall:
+    """Return the call for frames with the latest version of a subject."""
+    if schema:
+        why = "the latest version of the subject is written by, and nothing is registered"
+        raise conflict("to_avro", "jsonFormatSchema", "schemaRegistry", why, "Give one.")
+    if registry.subject is None:
+        raise _subject_missing("Give the subject whose latest version is written by.")
+    latest = registry_of(registry).latest(registry.subject)
+    return EncodeCall(latest.text, references=latest.references, frame=latest.schema_id)
+
+
+def _subject_missing(action: str) -> OptionError:
+    return OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
 
 
 def decode_call(
@@ -188,12 +232,7 @@ def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[str, tupl
     if schema is not None:
         return _text(schema), ()
     if registry.subject is None:
-        raise OptionError(
-            "OPTION_MISSING",
-            "The option schema.registry.subject is required",
-            "schemaRegistry",
-            "Give the subject, or the reader's schema as jsonFormatSchema.",
-        )
+        raise _subject_missing("Give the subject, or the reader's schema as jsonFormatSchema.")
     latest = registry_of(registry).latest(registry.subject)
     return latest.text, latest.references
 
@@ -203,6 +242,7 @@ def _split_registry(
     subject: str | None,
     address: str | None,
     schema_registry: Mapping[str, str] | None,
+    function: str = "from_avro",
 ) -> tuple[Mapping[str, str], RegistryOptions | None]:
     """Return the options of the function, and the registry, whose options are among them in Databricks' form."""
     given = options or {}
@@ -211,17 +251,17 @@ def _split_registry(
     named = {} if subject is None else {"schema.registry.subject": subject}
     if address is None:
         if schema_registry is None and named:
-            raise _missing("subject is that of a registry, and there is none")
+            raise _missing("subject is that of a registry, and there is none", function)
         return given, None if schema_registry is None else parse_registry_options({**schema_registry, **named})
     if schema_registry is not None:
-        raise conflict("from_avro", "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
+        raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
     theirs = {name: value for name, value in given.items() if name.lower().startswith(_REGISTRY_PREFIXES)}
     plain = {name: value for name, value in given.items() if name not in theirs}
     return plain, parse_registry_options({"schema.registry.address": address, **theirs, **named})
 
 
-def _missing(what: str) -> OptionError:
-    return OptionError("OPTION_MISSING", what, "from_avro", "Give schemaRegistry, or schemaRegistryAddress.")
+def _missing(what: str, function: str = "from_avro") -> OptionError:
+    return OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
 
 
 def _options(raw: Mapping[str, str] | None) -> AvroOptions:

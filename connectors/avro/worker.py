@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.avro.confluent.frames import FramedDecoder
 from connectors.avro.confluent.registry import registry_of
@@ -107,6 +108,8 @@ class EncodeCall:
 
     Attributes:
         schema: what the messages are written by; None for the schema that Spark makes of the column's type.
+        references: schemas that it refers to, each after those that it needs itself.
+        frame: the id of the schema, with which each message is in Confluent's frame; None for bare messages.
         rebase: what happens to dates of before the calendars agree.
     """
 
@@ -116,6 +119,8 @@ class EncodeCall:
     schema: str | None = None
     rebase: Rebase = Rebase.CORRECTED
     case_sensitive: bool = False
+    references: tuple[str, ...] = ()
+    frame: int | None = None
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
         """Encode a column."""
@@ -123,12 +128,16 @@ class EncodeCall:
             structs = structs.combine_chunks()
         field = structs.type.field(0)
         encoder = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
-        return encoder.encode(structs.field(0))
+        messages = encoder.encode(structs.field(0))
+        if self.frame is None:
+            return messages
+        prefix = pa.scalar(b"\0" + self.frame.to_bytes(ID_END - 1, "big"), pa.binary())
+        return pc.binary_join_element_wise(prefix, messages, pa.scalar(b"", pa.binary()))
 
     def _make(self, field: pa.Field) -> ColumnEncoder:
         if self.schema is None:
             schema = avro_type(field.type, nullable=field.nullable)
         else:
-            schema = parse_schema(self.schema, self.function)
+            schema = parse_schema(self.schema, self.function, self.references)
         strict = self.rebase is Rebase.EXCEPTION
         return ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)

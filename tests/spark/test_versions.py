@@ -422,6 +422,17 @@ def test_avro_in_frames_is_read_by_the_schemas_of_its_writers(spark: SparkSessio
     assert orders == [Row(id=1, note=None), Row(id=2, note="n"), Row(id=None, note=None), None]
 
 
+def test_avro_is_written_in_frames_by_the_latest_version_of_a_subject(spark: SparkSession) -> None:
+    frame = spark.range(1, 3).coalesce(1).selectExpr("struct(id) AS v")
+    with SchemaRegistryServer() as server:
+        number = server.register("orders", text=json.dumps(record("R", ("id", "long"))), schema_type="AVRO")
+        written = frame.select(to_avro("v", subject="orders", schemaRegistryAddress=server.address).alias("value"))
+        prefix = b"\0" + number.to_bytes(4, "big")
+        assert [row.value for row in written.collect()] == [prefix + b"\x02", prefix + b"\x04"]
+        read = written.select(from_avro("value", None, None, "orders", server.address).alias("v"))
+        assert [row.v.id for row in read.collect()] == [1, 2]
+
+
 VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
 message Values { optional int64 n = 1; repeated double list = 2; map<string, int64> map = 3; optional uint64 u = 4;
   google.protobuf.Timestamp at = 5; google.protobuf.Duration took = 6; optional float f = 7;

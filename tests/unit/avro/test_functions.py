@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connectors.avro.errors import AvroAnalysisError
@@ -92,3 +93,50 @@ def test_a_schema_to_write_by_is_a_text_that_can_be_parsed(schema: Any, code: st
         encode_call(schema)
     assert encode_call("").schema is None
     assert encode_call(INT).schema == INT
+
+
+def test_a_subject_gives_the_schema_to_write_by_and_nothing_is_registered(server: SchemaRegistryServer) -> None:
+    calls = [
+        encode_call("", None, "orders", server.address),
+        encode_call("", {"schema.registry.subject": "orders"}, None, server.address),
+        encode_call("", schema_registry={"address": server.address, "subject": "orders"}),
+    ]
+    assert [call.schema for call in calls] == [LONG] * 3
+    messages = calls[0](pa.StructArray.from_arrays([pa.array([1, None, -1])], ["value"]))
+    frame = b"\0" + (calls[0].frame or 0).to_bytes(4, "big")
+    assert messages.to_pylist() == [frame + b"\x02", None, frame + b"\x01"]
+    decoding, _ = decode_call(None, None, "orders", server.address)
+    assert decoding(messages).to_pylist() == [1, None, -1]
+    server.register("orders", text=INT, schema_type="AVRO")
+    again = encode_call("", None, "orders", server.address)
+    assert (again.schema, again.frame == calls[0].frame) == (INT, False)
+
+
+def test_what_is_written_by_a_subject_may_refer_to_others(server: SchemaRegistryServer) -> None:
+    city = {"type": "record", "name": "City", "fields": [{"name": "n", "type": "long"}]}
+    server.register("city", text=json.dumps(city), schema_type="AVRO")
+    text = json.dumps({"type": "array", "items": "City"})
+    number = server.register("cities", text=text, schema_type="AVRO", references=(("City", "city", 1),))
+    cities = pa.StructArray.from_arrays([pa.array([[{"n": 1}], []])], ["value"])
+    frame = b"\0" + number.to_bytes(4, "big")
+    messages = encode_call("", None, "cities", server.address)(cities)
+    assert messages.to_pylist() == [frame + b"\x02\x02\0", frame + b"\0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"subject": "orders"}, "OPTION_MISSING.*to_avro"),
+        ({"address": "A"}, r"OPTION_MISSING.*schema\.registry\.subject"),
+        ({"address": "A", "subject": "none"}, "SCHEMA_NOT_FOUND"),
+        ({"address": "A", "subject": "orders", "schema": INT}, "OPTION_CONFLICT.*nothing is registered.*to_avro"),
+        ({"address": "A", "subject": "a", "schema_registry": {"address": "A"}}, "OPTION_CONFLICT.*to_avro"),
+        ({"options": {"mode": "PERMISSIVE"}}, "OPTION_UNKNOWN.*mode"),
+    ],
+)
+def test_calls_that_write_and_make_no_sense_are_refused(
+    server: SchemaRegistryServer, arguments: dict[str, Any], text: str
+) -> None:
+    given = json.loads(json.dumps(arguments).replace('"A"', json.dumps(server.address)))
+    with pytest.raises(ConnectorError, match=text):
+        encode_call(given.pop("schema", ""), **given)
