@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,7 @@ def waits(root: Path = ROOT) -> set[str]:
     return {name for path in sorted((root / "connectors").rglob("*.py")) for name in _of_file(root, path)}
 
 
+@cache
 def logging_functions(root: Path = ROOT) -> set[str]:
     """Return each function that logs what it waits for."""
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,11 @@ def test_limits_are_those_of_the_code(row: list[str]) -> None:
             assert str(OPTIONS[name].default) == default, name
 
 
+_parsed = cache(ast.parse)
+
+
 def _constant(text: str, name: str) -> float | None:
-    for node in ast.parse(text).body if name in text else ():
+    for node in _parsed(text).body if name in text else ():
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return _number(node.value)  # type: ignore[attr-defined]
