@@ -35,7 +35,7 @@ def test_the_demo_strikes_out_copies_and_its_count_sees_a_planted_loss() -> None
     assert "duplicates dropped" in " ".join(shown.split())
 
 
-# ./dev test has both parts of it: the demonstration above, and the emulator in integration/pubsub/test_emulator.py.
+# ./dev test has both parts: the demonstration above, and the emulator in tests/integration/pubsub/test_emulator.py.
 @pytest.mark.long
 def test_the_demo_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulator: str, tmp_path: Path) -> None:
     """Its fetcher dies between durable and ack; the kill of the query is the other test's."""
