@@ -139,15 +139,17 @@ def find_frames(column: pa.BinaryArray, headers: pa.Array | None = None, *, is_k
     frames = Frames(column, np.full(len(column), -1, np.int64), bounds[:-1].copy())
     pending = validity_of(column)
     mappings = [] if headers is None else [mapping or {} for mapping in headers_by_name(headers)]
+    named: dict[int, int | str] = {}
     for row, mapping in enumerate(mappings):
         value = schema_header(mapping, is_key=is_key)
         if value is None or not pending[row]:
             continue
         pending[row] = False
         try:
-            frames.note(np.array([row]), [read_schema(value)[0]], np.zeros(1, np.int64))
+            named[row] = read_schema(value)[0]
         except BadRowError as error:
             frames.errors[row] = str(error)
+    frames.note(np.fromiter(named, np.int64), named.values(), np.arange(len(named)))
     sizes, data = np.diff(bounds), np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for magic, end in ((0, ID_END), (1, GUID_END)):
         rows = np.flatnonzero(pending & (sizes >= end))

@@ -122,16 +122,11 @@ class Packing:
 
 
 class Packer:
-    """Packs the rows of one stream; ``limit`` is that of `Packing`.
+    """Packs the rows of one stream; ``limit`` is that of `Packing`."""
 
-    With ``keeps_single`` a row that is alone in its aggregate is put as an aggregate too, so that all records of a
-    shard have one partition key.
-    """
-
-    def __init__(self, ranges: Iterable[HashRange], limit: int, *, keeps_single: bool = False) -> None:
+    def __init__(self, ranges: Iterable[HashRange], limit: int) -> None:
         self.map = ShardMap(ranges)
         self._limit = limit
-        self._keeps_single = keeps_single
         self._open: dict[str, Packing] = {}
         self._open_bytes = 0
         self._hash_keys: dict[str, int] = {}
@@ -185,7 +180,7 @@ class Packer:
     def _close(self, shard: str) -> Packing:
         packing = self._open.pop(shard)
         self._open_bytes -= packing.size
-        packing.alone = len(packing.rows) == 1 and not self._keeps_single
+        packing.alone = len(packing.rows) == 1
         return packing
 
     def _hash_key(self, row: Record) -> int:

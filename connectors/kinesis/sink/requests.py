@@ -109,10 +109,14 @@ def key_name(key: str) -> str:
 
 
 def put_results(body: bytes, count: int, stream: str) -> list[Result]:
-    """Return the result of each of ``count`` records of a request; a body of another length is malformed."""
+    """Return the result of each of ``count`` records of a request; a body of another length is malformed.
+
+    So is one with a result that is neither an error nor in a shard: such a record may be nowhere.
+    """
     results = decoded(_DECODER, body, "PutRecords", stream).Records
-    if len(results) != count:
-        reason = ValueError(f"it has {len(results)} results, and {count} records were sent")
+    if len(results) != count or not all(result.ErrorCode or result.ShardId for result in results):
+        known = sum(bool(result.ErrorCode or result.ShardId) for result in results)
+        reason = ValueError(f"it says of {known} records what became of them, and {count} were sent")
         raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
     return results
 

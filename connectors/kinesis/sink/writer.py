@@ -17,7 +17,7 @@ from zlib import crc32
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client.shared import patiently, shared_client
-from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregateWriter
+from connectors.kinesis.sink.aggregating import AggregateWriter
 from connectors.kinesis.sink.requests import (
     Attempts,
     Record,
@@ -108,7 +108,7 @@ def put_batches(
 def _writer(settings: WriteSettings) -> type[_Writer]:
     if settings.aggregate_bytes is None:
         return _OrderedWriter if settings.ordered else _RecordWriter
-    return OrderedAggregateWriter if settings.ordered else AggregateWriter
+    return AggregateWriter
 
 
 def _refuse_larger(rows: Rows, limit: int) -> None:

@@ -440,7 +440,7 @@ def test_an_answer_that_cannot_be_read_says_where_and_what_to_do() -> None:
     assert "GetRecords" in caught.value.what
     assert caught.value.where == f"orders, {SHARD}"
     assert "endpointUrl" in caught.value.action
-    for body in (b"<html>", b'{"FailedRecordCount":0,"Records":[]}'):
+    for body in (b"<html>", b'{"FailedRecordCount":0,"Records":[]}', b'{"FailedRecordCount":1,"Records":[{}]}'):
         with pytest.raises(ServiceUnavailableError, match=r"KINESIS_ANSWER_MALFORMED.*PutRecords") as refused:
             put_results(body, 1, "orders")
         assert refused.value.where == "orders"

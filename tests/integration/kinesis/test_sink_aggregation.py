@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -113,24 +113,9 @@ def has_put(server: KinesisServerProcess, calls: int) -> bool:
     return server.call_counts("orders").get("PutRecords", 0) >= calls
 
 
-def numbers(rows: list[UserRecord]) -> dict[str, list[int]]:
-    found = defaultdict(list)
-    for row in rows:
-        found[row.key].append(int(row.data.lstrip(b".")))
-    return dict(found)
-
-
-def in_order(server: KinesisServer) -> dict[str, list[int]]:
-    """The numbers of each key as the KCL reads them: shard by shard, parents first."""
-    records = sorted(server.records("orders"), key=lambda each: (each.shard, each.sequence_number))
-    return numbers(kcl_records(records, ranges(server)))
-
-
-def before_the_first_put(
-    server: KinesisServer, ordered: str, reshard: Callable[[], object]
-) -> Callable[[float], object]:
+def before_the_first_put(server: KinesisServer, reshard: Callable[[], object]) -> Callable[[float], object]:
     """Refuse the first call of each shard, and return a sleep that reshards once before any of them is made again."""
-    server.throttle("PutRecord" if ordered == "true" else "PutRecords", 4)
+    server.throttle("PutRecords", 4)
     lock, done = threading.Lock(), []
 
     def sleep(_seconds: float) -> None:
@@ -226,23 +211,21 @@ class TestAggregates:
 
 @pytest.mark.guarantee
 class TestFailures:
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_refused_aggregates_are_put_again_whole(self, server: KinesisServer, ordered: str) -> None:
+    def test_refused_aggregates_are_put_again_whole(self, server: KinesisServer) -> None:
         server.fail_entries(count=20, every=2)
         server.throttle("PutRecord", 20)
         rows = numbered(20_000)
-        write(server, batch(rows[:9000]), batch(rows[9000:]), ordered=ordered, aggregationMaxSize="4k")
+        write(server, batch(rows[:9000]), batch(rows[9000:]), aggregationMaxSize="4k")
         assert sorted(by_kcl(server)) == sorted(rows)
         assert sum(len(user_records(each.data) or [each]) for each in server.records("orders")) == len(rows)
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
     @pytest.mark.parametrize("after_bytes", [0, 30])
-    def test_cut_connection_loses_nothing(self, server: KinesisServer, after_bytes: int, ordered: str) -> None:
-        operation = "PutRecord" if ordered == "true" else "PutRecords"
+    def test_cut_connection_loses_nothing(self, server: KinesisServer, after_bytes: int) -> None:
+        operation = "PutRecords"
         server.cut(operation)
         server.cut(operation, after_effect=True, after_bytes=after_bytes)
         rows = numbered(1000)
-        write(server, batch(rows), ordered=ordered)
+        write(server, batch(rows))
         assert set(by_kcl(server)) == set(rows)
         assert len(by_kcl(server)) > len(rows)  # at least once: the second request had taken effect
 
@@ -253,20 +236,18 @@ class TestFailures:
         assert sorted(by_kcl(server)) == sorted(rows)
         assert server.call_counts("orders")["PutRecords"] > 2
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_no_row_is_dropped_by_age(self, server: KinesisServer, ordered: str) -> None:
+    def test_no_row_is_dropped_by_age(self, server: KinesisServer) -> None:
         server.throttle("PutRecords", 40)
         server.throttle("PutRecord", 40)
         rows = numbered(100)
-        write_with(server, lambda _seconds: server.jump(60), batch(rows), ordered=ordered, numRetries=100)
+        write_with(server, lambda _seconds: server.jump(60), batch(rows), numRetries=100)
         assert sorted(by_kcl(server)) == sorted(rows)
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_error_names_a_row_and_not_its_aggregate(self, server: KinesisServer, ordered: str) -> None:
+    def test_error_names_a_row_and_not_its_aggregate(self, server: KinesisServer) -> None:
         server.throttle("PutRecords", 1000)
         server.throttle("PutRecord", 1000)
         with pytest.raises(ConnectorError, match=r"100 rows are not put") as raised:
-            write(server, batch(numbered(100, keys=1)), ordered=ordered, numRetries=1)
+            write(server, batch(numbered(100, keys=1)), numRetries=1)
         assert "partitionKey 'key-0'" in raised.value.where
 
     def test_killed_tasks_lose_nothing_when_they_run_again(self) -> None:
@@ -288,32 +269,25 @@ class TestFailures:
 
 @pytest.mark.guarantee
 class TestReshards:
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_split_between_packing_and_putting_is_packed_anew(self, server: KinesisServer, ordered: str) -> None:
+    def test_split_between_packing_and_putting_is_packed_anew(self, server: KinesisServer) -> None:
         """The KCL drops an aggregate in a child with rows of the other child."""
-        reshard = before_the_first_put(server, ordered, lambda: [server.split("orders", shard) for shard in shards])
+        reshard = before_the_first_put(server, lambda: [server.split("orders", shard) for shard in shards])
         shards = server.shards("orders")
         rows = numbered(2000)
-        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]), ordered=ordered)
+        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]))
         assert len(server.shards("orders")) == 12
         assert sorted(by_kcl(server)) == sorted(rows)  # each once
         assert set(by_our_source(server)) == set(rows)
         assert len(by_our_source(server)) == 2 * len(rows)  # we read those of the other child too
-        if ordered == "true":
-            assert in_order(server) == numbers(rows)
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_merge_between_packing_and_putting_puts_nothing_twice(self, server: KinesisServer, ordered: str) -> None:
-        reshard = before_the_first_put(server, ordered, lambda: server.merge("orders", *server.shards("orders")[1:3]))
+    def test_merge_between_packing_and_putting_puts_nothing_twice(self, server: KinesisServer) -> None:
+        reshard = before_the_first_put(server, lambda: server.merge("orders", *server.shards("orders")[1:3]))
         rows = numbered(2000)
-        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]), ordered=ordered)
+        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]))
         assert len(server.shards("orders")) == 5
         assert sorted(by_our_source(server)) == sorted(by_kcl(server)) == sorted(rows)
-        if ordered == "true":
-            assert in_order(server) == numbers(rows)
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_reshards_while_a_task_writes_lose_nothing(self, server: KinesisServer, ordered: str) -> None:
+    def test_reshards_while_a_task_writes_lose_nothing(self, server: KinesisServer) -> None:
         rows = numbered(6000)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -322,48 +296,16 @@ class TestReshards:
                 shards = server.shards("orders", only_open=True)
                 server.split("orders", shards[number % len(shards)])
 
-        writer = KinesisDataSource(options(server.url, ordered=ordered, aggregationMaxSize="2k")).batch_writer(SCHEMA)
+        writer = KinesisDataSource(options(server.url, aggregationMaxSize="2k")).batch_writer(SCHEMA)
         assert writer.write(batches()).rows == len(rows)
         assert sorted(by_kcl(server)) == sorted(rows)
-        if ordered == "true":
-            assert in_order(server) == numbers(rows)
 
-    @pytest.mark.parametrize("ordered", ["false", "true"])
-    def test_shards_that_are_never_as_listed_end_the_task(self, server: KinesisServer, ordered: str) -> None:
-        writer = KinesisDataSource(options(server.url, ordered=ordered, numRetries=0)).batch_writer(SCHEMA)
+    def test_shards_that_are_never_as_listed_end_the_task(self, server: KinesisServer) -> None:
+        writer = KinesisDataSource(options(server.url, numRetries=0)).batch_writer(SCHEMA)
         server.ignore_keys("orders")
         with pytest.raises(ConnectorError, match="KINESIS_AGGREGATE_MISPLACED") as raised:
             writer.write(iter([batch(numbered(1000))]))
         assert raised.value.transient
-
-
-@pytest.mark.guarantee
-class TestOrder:
-    def test_rows_of_a_key_keep_their_order_under_failures(self, server: KinesisServer) -> None:
-        server.throttle("PutRecord", 30)
-        server.fail("PutRecord", "InternalFailureException", 10, status=500)
-        server.require_order()
-        rows = numbered(10_000, keys=7)
-        given = {"ordered": "true", "aggregationMaxSize": "2k", "numRetries": 100}
-        write(server, batch(rows[:4000]), batch(rows[4000:]), **given)
-        assert in_order(server) == numbers(rows)
-        assert "PutRecords" not in server.call_counts("orders")
-        assert server.call_counts("orders")["PutRecord"] < 200
-
-    def test_row_that_is_larger_than_an_aggregate_keeps_its_place(self, server: KinesisServer) -> None:
-        server.require_order()
-        rows = [UserRecord("key", b"%d" % n if n % 3 else b"%d" % n + b"." * 3000) for n in range(30)]
-        write(server, batch(rows), ordered="true", aggregationMaxSize="1k")
-        records = sorted(server.records("orders"), key=lambda each: each.sequence_number)
-        assert kcl_records(records, ranges(server)) == rows
-
-    def test_lost_answer_repeats_rows_and_keeps_the_order(self, server: KinesisServer) -> None:
-        server.cut("PutRecord", 3, after_effect=True)
-        rows = numbered(600, keys=5)
-        write(server, batch(rows), ordered="true", aggregationMaxSize="1k")
-        for key, found in in_order(server).items():
-            runs = [number for place, number in enumerate(found) if number not in found[:place]]
-            assert runs == numbers(rows)[key]
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def rig(pubsub_emulator: str, tmp_path: Path) -> Iterator[EmulatorRig]:
     workers.close()
 
 
+@pytest.mark.guarantee
 def test_rows_come_once_over_a_restart_on_the_official_emulator(rig: EmulatorRig) -> None:
     rig.publish(300)
     with rig.query() as query:
@@ -85,6 +86,7 @@ def test_rows_come_once_over_a_restart_on_the_official_emulator(rig: EmulatorRig
     rig.assert_each_once()
 
 
+@pytest.mark.guarantee
 def test_what_the_official_emulator_redelivers_at_the_deadline_is_dropped(rig: EmulatorRig) -> None:
     rig.publish(100)
     flag = rig.folder / "died"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,29 +76,17 @@ def test_aggregate_is_as_full_as_its_limit_allows() -> None:
     assert LIMIT - 220 < size(first) <= LIMIT
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_row_that_does_not_fit_is_put_as_it_is_and_keeps_its_place(more: int) -> None:
-    overhead = 4 + 16 + len("shard-0") + len(b"\x0a\x03key") + len(b"\x1a\xff\xff\x3f\x08\x00\x1a\xff\xff\x3f")
-    rows = [row(b"1"), row(b"2"), row(b"x" * (LIMIT - overhead + more)), row(b"3"), row(b"4")]
-    packings = packed(Packer(even(1), LIMIT, keeps_single=True), rows)
-    assert [len(each.rows) for each in packings] == [2, 1, 2]
-    assert packings[1].alone == bool(more)
-    assert packings[1].record().Data.endswith(b"x") == bool(more)
-
-
 def test_row_whose_hash_key_no_shard_takes_is_put_as_it_is() -> None:
     ranges = [HashRange("a", 0, 9), HashRange("b", 5, 19, closed=True), HashRange("c", 20, HASH_KEYS - 1)]
     rows = [row(b"1", hash_key="9"), row(b"2", hash_key="10"), row(b"3", hash_key="19"), row(b"4", hash_key="20")]
-    packings = packed(Packer(ranges, LIMIT, keeps_single=True), rows)
-    assert [(each.shard, each.alone) for each in packings] == [(None, True), (None, True), ("a", False), ("c", False)]
+    packings = packed(Packer(ranges, LIMIT), rows)
+    assert [(each.shard, each.alone) for each in packings] == [(None, True), (None, True), ("a", True), ("c", True)]
     assert packings[0].record() == rows[1]
 
 
-def test_single_row_is_put_as_it_is_unless_it_must_be_an_aggregate() -> None:
-    alone, kept = (packed(Packer(even(1), LIMIT, keeps_single=single), [row(b"1")])[0] for single in (False, True))
+def test_single_row_is_put_as_it_is() -> None:
+    (alone,) = packed(Packer(even(1), LIMIT), [row(b"1")])
     assert alone.record() == row(b"1")
-    assert user_records(kept.record().Data) == [UserRecord("key", b"1")]
-    assert kept.is_misplaced("shard-1")
     assert not alone.is_misplaced("shard-1")
 
 
