@@ -942,8 +942,13 @@ class TestLife:
                 stream.close()
             pull.join()
             delayed.join()
-        left = [thread for thread in threading.enumerate() if thread not in before]
-        assert not [thread for thread in left if not thread.daemon or thread.name.startswith("pubsub-")]
+
+        def left() -> list[threading.Thread]:
+            new = [thread for thread in threading.enumerate() if thread not in before]
+            return [thread for thread in new if not thread.daemon or thread.name.startswith("pubsub-")]
+
+        # A thread of grpc ends on its own after the event by which it says that it has stopped.
+        wait_for(lambda: not left())
 
     def test_stops_soon_when_a_client_does_not_read(self, server: PubSubServer, calls: PubSubCalls) -> None:
         server.publish(TOPIC, [bytes(900_000)] * 50)
