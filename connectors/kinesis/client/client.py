@@ -218,11 +218,10 @@ class KinesisClient:
         response: bytes = self.call("put_records", stream, **parameters)[_BODY]
         return response
 
-    def put_record(self, stream: str, body: bytes) -> tuple[str, str]:
-        """Make one PutRecord whose body is finished; return the record's sequence number and its shard."""
+    def put_record(self, stream: str, body: bytes) -> str:
+        """Make one PutRecord whose body is finished; return the record's sequence number."""
         parameters = {**_VALID_RECORDS[0], **stream_named(stream), _BODY: body}
-        response = self.call("put_record", stream, **parameters)
-        return str(response["SequenceNumber"]), str(response["ShardId"])
+        return str(self.call("put_record", stream, **parameters)["SequenceNumber"])
 
 
 def _position_parameters(position: Position, kind: str, number: str) -> dict[str, Any]:

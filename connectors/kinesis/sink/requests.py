@@ -258,10 +258,8 @@ class Requests:
             waiting = failed
 
 
-def put_in_order(
-    client: KinesisClient, stream: str, rows: Sequence[Record], record: Record, before: str | None, attempts: Attempts
-) -> tuple[str, str]:
-    """Put a record of these rows after the one with the number ``before``; return its number and its shard."""
+def put_in_order(client: KinesisClient, stream: str, record: Record, before: str | None, attempts: Attempts) -> str:
+    """Put a record after the one with the number ``before``; return its number."""
     named = msgspec.UNSET if before is None else before
     body = _ENCODER.encode(
         _OrderedRequest(record.Data, record.PartitionKey, record.ExplicitHashKey, named, **stream_named(stream))
@@ -270,7 +268,7 @@ def put_in_order(
         try:
             return client.put_record(stream, body)
         except ConnectorError as error:
-            attempts.wait(error, rows)
+            attempts.wait(error, (record,))
 
 
 def _refused(

@@ -168,7 +168,7 @@ class _OrderedWriter:
             key = stream, record.PartitionKey
             try:
                 attempts = Attempts(self._options, self._sleep)
-                numbers[key], _ = put_in_order(self._client, stream, (record,), record, numbers.get(key), attempts)
+                numbers[key] = put_in_order(self._client, stream, record, numbers.get(key), attempts)
             except BaseException:
                 self._failed.set()
                 raise
