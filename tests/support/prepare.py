@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.servers.kafka_broker import make_archive as make_kafka_archive
 from tests.servers.maven import class_path
 from tests.servers.node_packages import MANIFESTS, node_packages
 from tests.servers.toxiproxy import find_toxiproxy
@@ -18,7 +19,7 @@ from tests.support.quick_java import make_archive
 
 PARTS: dict[str, Callable[[], str]] = {
     "toxiproxy": lambda: find_toxiproxy().reason,
-    "kafka-broker": lambda: class_path("kafka-broker").reason,
+    "kafka-broker, and the archive of its classes": make_kafka_archive,
     "kafka-spark": lambda: class_path("kafka-spark").reason,
     "kinesis-local": lambda: node_packages("kinesis-local", MANIFESTS).reason,
     "azurite": lambda: node_packages("azurite", MANIFESTS).reason,
