@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from botocore.auth import SigV4Auth
@@ -24,6 +24,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserError
 from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, NoCredentialsError
 from botocore.httpsession import where as default_authorities
+from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
@@ -259,6 +260,7 @@ def _named_errors(operation: str, where: str, options: KinesisClientOptions) -> 
 
 def _open_session(options: KinesisClientOptions) -> Session:
     session = Session(profile=options.profile)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
     session.register("request-created", partial(_check_plaintext, allowed=options.allow_insecure))
     if options.region is not None:
@@ -274,6 +276,12 @@ def _open_session(options: KinesisClientOptions) -> Session:
     if credentials is not None:
         session._credentials = _Credentials(credentials)  # noqa: SLF001 - as its providers do; it has no setter
     return session
+
+
+@cache
+def _loader(path: str | None) -> Loader:
+    """Return what reads the models of services, once a process: that is four fifths of what a further client takes."""
+    return create_loader(path)
 
 
 def _role_credentials(session: Session, options: KinesisClientOptions, role: str, source: Any) -> Any:
