@@ -144,9 +144,9 @@ def in_use_error(holder: object, where: str, *, can_take_over: bool) -> SpoolInU
         "SPOOL_IN_USE",
         f"Another query uses this spool: {holder or 'it is not named'}",
         where,
-        f"Stop that query, or give this one a subscription and a spoolLocation of its own. {more} "
+        f"Stop that query, or give this one a source and a spoolLocation of its own. {more} "
         "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, "
-        "or use two subscriptions with a spool each.",
+        "or use two sources of the same messages, such as two subscriptions, with a spool each.",
     )
 
 

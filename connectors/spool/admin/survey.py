@@ -54,7 +54,7 @@ class SpoolStats:
     """Counts of a spool since it was made; all of one moment, as far as the ledger tells.
 
     Attributes:
-        sources: full names of its subscriptions.
+        sources: full names of what it is filled from, such as subscriptions.
         starts: how many times a writer has started.
         delivered: messages fetched and admitted, with duplicates.
         duplicates: duplicates dropped; also in `dropped`.

@@ -35,7 +35,7 @@ class FetcherGroup:
         on_published: receives the fetcher's name and the segment's number; a dying fetcher may publish without a
             report, so the folder itself is the truth.
         may_start: receives a plan, and the names of the fetchers that run for other sources. Called before each start,
-            which waits until it returns True. A subscription with message ordering uses it to wait until every earlier
+            which waits until it returns True. A source with message ordering uses it to wait until every earlier
             folder is unlocked and admitted (rule R3).
         free_bytes: as in `allow`; None for no limit.
         on_note: receives the place of a fetcher and what its target has noted; None when its process has ended.

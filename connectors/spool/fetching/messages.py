@@ -55,7 +55,7 @@ class FetchPlan:
     Attributes:
         target: the function that builds the target, as ``module:name``. It is called with `settings` and a
             `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
-        source: index of the subscription or stream in the spool's list of sources.
+        source: index of the queue or stream in the spool's list of sources.
         publish_period: seconds: the shortest time between two publications and, unless one is still under way, the
             longest that a row waits for its own.
         segment_bytes, segment_rows: size at which a segment is published at once.

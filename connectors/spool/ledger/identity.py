@@ -42,7 +42,7 @@ _SHAPE = {"spool": str, "connector": str, "sources": [str], "location": str, "ha
 class SpoolIdentity:
     """The identity of a spool: the format that fills it, and where it was made.
 
-    Offsets carry `spool`, a random id. Segments refer to `sources`, full names of subscriptions, by index.
+    Offsets carry `spool`, a random id. Segments refer to `sources`, full names as of subscriptions, by index.
     `hash_key` is for the hashes of ids. `version` is that of the format in which it was read.
     """
 
@@ -92,7 +92,7 @@ def check_source(store: Store, identity: SpoolIdentity, connector: str, sources:
     """Raise `SpoolError` if a spool belongs to other sources, or was moved or copied here."""
     if (identity.connector, identity.sources) != (connector, sources):
         held, read = f"{identity.connector} {', '.join(identity.sources)}", f"{connector} {', '.join(sources)}"
-        action = "Give each subscription a spoolLocation of its own."
+        action = "Give each source a spoolLocation of its own."
         raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root, action)
     if identity.location != store.location:
         what = f"The spool was made in {identity.location}; it was moved or copied here"

@@ -102,7 +102,7 @@ def _prefixes(keys: _Keys) -> Guide:
 class RunEntry:
     """A run, as the ledger records it.
 
-    `name` is within ``ids/``, `space` the name space of the ids (index of the subscription, a dot, its dedup epoch),
+    `name` is within ``ids/``, `space` the name space of the ids (index of the source, a dot, its dedup epoch),
     `numbers` and `hashes` are counts.
     """
 

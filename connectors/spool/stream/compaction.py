@@ -289,7 +289,7 @@ class Compaction:
                 "SPOOL_ID_INDEX_FULL",
                 f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {most}",
                 f"{self._ledger.store.root}/ids",
-                "Raise maxIdIndexBytes, or shorten the retention of the subscription and with it dedupHorizon.",
+                "Raise maxIdIndexBytes, or shorten the retention of the source and with it dedupHorizon.",
             )
 
     def _run_bytes(self) -> int:

@@ -55,7 +55,7 @@ class Slice:
     """A run of rows of one segment, for a task.
 
     Attributes:
-        source: index of its subscription in the spool's list of sources.
+        source: index of its source in the spool's list.
         first_row, end_row: row indexes in the segment, end excluded.
         position: position of the first row that is no duplicate.
         rows: how many rows are no duplicates.
@@ -216,7 +216,7 @@ def _slice(entry: SegmentEntry, low: int, high: int) -> Slice:
 class SpoolRows:
     """Some rows of a segment without duplicates, with consecutive positions from `position` on.
 
-    `source` is the index of their subscription in the spool's list of sources.
+    `source` is the index of their source in the spool's list of sources.
     """
 
     rows: pa.RecordBatch
@@ -326,7 +326,7 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
             "SPOOL_NOT_FOUND",
             "There is no spool here",
             store.root,
-            "Give the spoolLocation of a stream, or look at the subscription itself with batchMode=peek.",
+            "Give the spoolLocation of a stream that has been started.",
         )
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
@@ -334,7 +334,7 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
             f"The spool holds {identity.connector} {', '.join(identity.sources)} and the batch reads {connector} "
             f"{', '.join(sources)}",
             store.root,
-            "Give the subscription that the spool was filled from.",
+            "Give the source that the spool was filled from.",
         )
     return identity
 

@@ -150,7 +150,7 @@ def test_21_a_range_that_cannot_be_read_is_a_named_error(rig: PubSubRig, options
 
 
 def test_21_no_spool_and_a_damaged_one_are_named_errors(rig: PubSubRig) -> None:
-    with pytest.raises(TaskFailedError, match=r"SPOOL_NOT_FOUND.*batchMode=peek"):
+    with pytest.raises(TaskFailedError, match=r"SPOOL_NOT_FOUND.*spoolLocation"):
         rows(rig)
     assert not rig.spool.exists()
     fill(rig)
