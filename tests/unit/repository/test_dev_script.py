@@ -307,7 +307,8 @@ class TestRun:
         (ready.root / "tests" / "chaos" / "pubsub.py").touch()
         (ready.root / "bench" / "_publish.py").touch()
         cases = {
-            ("test", "-k", "a b"): "-m pytest -n 5 -k a b",
+            ("test", "-k", "a b"): "-m pytest -n 7 -k a b",
+            ("test", "tests/unit"): "-m pytest -n 4 tests/unit",
             ("chaos", "pubsub", "--trials", "3"): "-m tests.chaos.pubsub --trials 3",
             ("bench", "fetch", "--rounds", "3"): "bench/fetch.py --rounds 3",
             ("bench", "--publish", "--only", "x"): "bench/_publish.py --only x",
