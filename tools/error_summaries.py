@@ -17,6 +17,8 @@ SUMMARIES: Final = {
     "AVRO_FIELD_MISSING": "`fields` names a column that the Avro schema does not have.",
     "AVRO_SCHEMA_INCOMPATIBLE": "The Avro schemas of writer and reader, or a column and its schema, do not fit.",
     "AVRO_SCHEMA_MISSING": "`from_avro` was given no schema, or `to_avro` something else than a text.",
+    "AVRO_TOO_DEEP": "An Avro schema has records in records, too many levels of them.",
+    "AVRO_TOO_MANY_COLUMNS": "An Avro schema expands to more than 50,000 columns.",
     "AVRO_TYPE_NOT_SUPPORTED": "An Avro schema has a type that Spark lacks in Python, or a column one that Avro lacks.",
     "CANNOT_CONVERT_SQL_TYPE_TO_PROTOBUF_FIELD_TYPE": "A column has a type that its field cannot have.",
     "CANNOT_LOAD_PROTOBUF_CLASS": "The class of `messageClass` cannot be loaded.",

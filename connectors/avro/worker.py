@@ -16,7 +16,7 @@ from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
-from connectors.avro.schema.types import arrow_type, spark_type
+from connectors.avro.schema.types import arrow_type, spark_type, too_deep
 from connectors.avro.schema.writing import avro_type
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
@@ -72,7 +72,10 @@ class DecodeCall:
         values, strict = arrow_type(kind), options.datetime_rebase_mode is Rebase.EXCEPTION
 
         def decoder_of(writer: AvroType) -> AvroDecoder:
-            return AvroDecoder(compile_plan(writer, reader, kind, options), values, strict=strict)
+            try:
+                return AvroDecoder(compile_plan(writer, reader, kind, options), values, strict=strict)
+            except RecursionError:
+                raise too_deep() from None
 
         if self.registry is None:
             return decoder_of(given)

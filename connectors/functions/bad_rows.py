@@ -19,6 +19,7 @@ __all__ = [
     "Decoded",
     "binary_column",
     "describe_bad_row",
+    "headers_type_error",
     "with_errors",
 ]
 
@@ -38,6 +39,15 @@ class ColumnTypeError(ConnectorError, AnalysisException):
         ConnectorError.__init__(self, "DATATYPE_MISMATCH", what, where, action)
         text = f"{self.what} ({self.where}). {self.action}"
         AnalysisException.__init__(self, message=text, errorClass=self.code, messageParameters={})
+
+
+def headers_type_error(kind: str) -> ColumnTypeError:
+    """Return the error for headers that are none of Kafka's."""
+    return ColumnTypeError(
+        f"Headers are of the type {kind}, and must be ARRAY<STRUCT<key: STRING, value: BINARY>> or MAP<STRING, BINARY>",
+        "headers",
+        "Give the column headers of the Kafka source, which has it with includeHeaders=true.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

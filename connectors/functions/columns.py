@@ -7,13 +7,14 @@ the parts are put together as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 __all__ = [
+    "MAX_COLUMNS",
     "bitmap",
     "list_array",
     "map_array",
@@ -25,6 +26,9 @@ __all__ = [
     "struct_array",
     "validity_of",
 ]
+
+MAX_COLUMNS: Final = 50_000
+"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 
 
 def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:

@@ -14,13 +14,14 @@ import pyarrow as pa
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.types import DataType, StructField, StructType
 
+from connectors.functions.bad_rows import headers_type_error
 from connectors.functions.call import Call
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["PandasFunction", "named"]
+__all__ = ["PandasFunction", "kafka_headers", "named"]
 
 _VALUE: Final = "value"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -81,15 +82,15 @@ def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
 def _decoding(call: Call, *, headers: bool) -> Any:
     """Return the function of pandas columns; Spark takes the number of its parameters from its signature."""
 
-    def decode(messages: Any, *kafka_headers: Any) -> Any:
+    def decode(messages: Any, *headers_columns: Any) -> Any:
         import pandas as pd  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
 
-        columns = [pa.array([_headers_of(row) for row in column], _HEADERS) for column in kafka_headers]
+        columns = [pa.array([kafka_headers(row) for row in column], _HEADERS) for column in headers_columns]
         decoded = call(pa.array(messages, pa.binary(), from_pandas=True), *columns)
         return pd.DataFrame({_VALUE: pd.Series(_view()(decoded))})
 
-    def decode_with_headers(messages: Any, kafka_headers: Any) -> Any:
-        return decode(messages, kafka_headers)
+    def decode_with_headers(messages: Any, headers_column: Any) -> Any:
+        return decode(messages, headers_column)
 
     def decode_alone(messages: Any) -> Any:
         return decode(messages)
@@ -97,6 +98,20 @@ def _decoding(call: Call, *, headers: bool) -> Any:
     return decode_with_headers if headers else decode_alone
 
 
-def _headers_of(row: Any) -> list[dict[str, Any]] | None:
-    """Return the headers of a record as they are in Kafka's column, from what pandas has of them."""
-    return None if row is None else [{"key": header["key"], "value": header["value"]} for header in row]
+def kafka_headers(row: Any) -> list[dict[str, Any]] | None:
+    """Return the headers of a record as they are in Kafka's column, from what pandas has of an array or a map.
+
+    Raises:
+        ColumnTypeError: they are not in the form of Kafka's.
+    """
+    if row is None:
+        return None
+    try:
+        present = [header for header in row if header is not None]
+        pairs = row.items() if isinstance(row, dict) else [(header["key"], header["value"]) for header in present]
+    except (TypeError, KeyError, IndexError):
+        raise headers_type_error(type(row).__name__) from None
+    headers = [{"key": key, "value": value} for key, value in pairs]
+    if any(not isinstance(header["value"], bytes | None) for header in headers):
+        raise headers_type_error("STRING, or another one, in their values")
+    return headers

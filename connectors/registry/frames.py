@@ -19,9 +19,10 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.functions.bad_rows import BadRowError
+from connectors.functions.bad_rows import BadRowError, headers_type_error
 from connectors.functions.columns import validity_of
 from connectors.registry.schemas import Registry
 
@@ -75,14 +76,30 @@ def explained(error: BadRowError, headers: Mapping[str, Any], *, is_key: bool) -
 
 
 def headers_by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
-    """Return Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, by name; of several with one name the last."""
+    """Return Kafka's headers by name, of several with one name the last; a NULL among them is none.
+
+    Raises:
+        ColumnTypeError: they are neither ARRAY<STRUCT<key STRING, value BINARY>> nor MAP<STRING, BINARY>.
+    """
+    kind = headers.type
+    if not (kinds.is_null(kind) or (kinds.is_map(kind) and _is_header(kind.key_type, kind.item_type))):
+        part = kind.value_type if kinds.is_list(kind) or kinds.is_large_list(kind) else pa.null()
+        types = {field.name: field.type for field in part} if kinds.is_struct(part) else {}
+        if not types.keys() >= {"key", "value"} or not _is_header(types["key"], types["value"]):
+            raise headers_type_error(str(kind))
 
     def mapping(row: list[Any] | None) -> Mapping[str, Any] | None:
-        if row and isinstance(row[0], dict):
-            return {header["key"]: header["value"] for header in row}
-        return None if row is None else dict(row)
+        if row is None:
+            return None
+        pairs = ((header["key"], header["value"]) if isinstance(header, dict) else header for header in row if header)
+        return dict(pairs)
 
     return [mapping(row) for row in headers.to_pylist()]
+
+
+def _is_header(key: pa.DataType, value: pa.DataType) -> bool:
+    binary = kinds.is_binary(value) or kinds.is_large_binary(value) or kinds.is_null(value)
+    return bool(binary and (kinds.is_string(key) or kinds.is_large_string(key)))
 
 
 Rows = npt.NDArray[np.int64]

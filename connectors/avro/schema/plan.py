@@ -16,8 +16,9 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
 from connectors.avro.schema.leaf import converter
 from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
-from connectors.avro.schema.types import arrow_type, member_name, non_null
+from connectors.avro.schema.types import arrow_type, member_name, non_null, too_deep, too_many_columns
 from connectors.functions.bad_rows import BadRowError
+from connectors.functions.columns import MAX_COLUMNS
 
 __all__ = ["Node", "Output", "compile_plan"]
 
@@ -31,6 +32,7 @@ _PROMOTIONS: Final = {
     ("string", "bytes"),
     ("bytes", "string"),
 }
+_MOST_NODES: Final = 4 * MAX_COLUMNS
 _WIDTHS: Final = {"null": 0, "float": 4, "double": 8, "boolean": 1}
 _LEAST: Final = {"null": 0, "float": 4, "double": 8}
 
@@ -103,10 +105,14 @@ def compile_plan(writer: AvroType, reader: AvroType, kind: spark.DataType, optio
     """Return how messages of a writer become a column of this type, which is the reader's by `spark_type`.
 
     Raises:
-        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where no message of the writer can be read.
+        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where no message of the writer can be read; AVRO_TOO_MANY_COLUMNS or
+            AVRO_TOO_DEEP where the writer's schema expands too far.
     """
-    made = _Compiler(reader, options).node(writer, reader, arrow_type(kind))
-    reason = _error_in(made)
+    try:
+        made = _Compiler(reader, options).node(writer, reader, arrow_type(kind))
+        reason = _error_in(made)
+    except RecursionError:
+        raise too_deep() from None
     if reason:
         raise AvroAnalysisError(
             "AVRO_SCHEMA_INCOMPATIBLE",
@@ -129,6 +135,7 @@ def _error_in(node: Node) -> str:
 class _Compiler:
     def __init__(self, reader: AvroType, options: AvroOptions) -> None:
         self._options = options
+        self._count = 0
         self._skips: dict[int, Node] = {}
         self._names: dict[str, str] = {}
         """The reader's full names by their aliases."""
@@ -160,6 +167,9 @@ class _Compiler:
 
     def node(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
         """Return how a writer's value becomes the reader's, in a column of this type."""
+        self._count += 1
+        if self._count > _MOST_NODES:  # a union may hold several records, each of which holds the next union
+            raise too_many_columns("The writer's schema", "Write by one without as many unions of records.")
         if writer.kind == "union":
             return self._writer_union(writer, reader, arrow)
         if reader.kind == "union":

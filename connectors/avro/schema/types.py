@@ -1,6 +1,7 @@
 """The columns of an Avro schema: Spark's ``SchemaConverters.toSqlType``, and the Arrow types that go with them.
 
-The logical types time-micros, timestamp-nanos and local-timestamp-nanos are BIGINT on every Spark, as they are on 4.0.
+The logical types time-micros, timestamp-nanos and local-timestamp-nanos are BIGINT on every Spark, as they are on 4.0:
+also where Spark has written a TIME, since functions of Python can return only one of its precisions.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import pyspark.sql.types as spark
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
 from connectors.avro.schema.parser import AvroType
+from connectors.functions.columns import MAX_COLUMNS
 
-__all__ = ["arrow_type", "member_name", "non_null", "spark_type"]
+__all__ = ["arrow_type", "member_name", "non_null", "spark_type", "too_deep", "too_many_columns"]
 
 _WHERE: Final = "from_avro"
 _ATOMS: Final[Mapping[str, type[spark.DataType]]] = {
@@ -54,7 +56,9 @@ _ARROW: Final[Mapping[type[spark.DataType], pa.DataType]] = {
 }
 _UNITS: Final = ("day", "hour", "minute", "second")
 _DAY_TIME: Final = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
+_TIME: Final = re.compile(r"time(\(\d\))?")
 _MAX_PRECISION: Final = 38
+_MOST_LEVELS: Final = 150  # of records in records, as many as in a message
 
 Typed = tuple[spark.DataType, bool]
 """A type, and whether it is nullable."""
@@ -74,29 +78,103 @@ def spark_type(schema: AvroType, options: AvroOptions) -> spark.DataType:
     """Return the type of the column.
 
     Raises:
-        AvroAnalysisError: RECURSIVE_AVRO_SCHEMA, AVRO_TYPE_NOT_SUPPORTED or AVRO_FIELD_AMBIGUOUS.
+        AvroAnalysisError: RECURSIVE_AVRO_SCHEMA, AVRO_TYPE_NOT_SUPPORTED, AVRO_FIELD_AMBIGUOUS, AVRO_TOO_DEEP or
+            AVRO_TOO_MANY_COLUMNS.
     """
-    typed = _typed(schema, {}, options)
+    try:
+        typed = _Columns(options).typed(schema, {})
+    except RecursionError:
+        raise too_deep() from None
     if typed is None:
         raise _recursive(schema.name)
     return typed[0]
 
 
-def _typed(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
-    """Return None for what is dropped, because it is nested too deeply in itself."""
-    if schema.kind == "record":
-        return _record(schema, seen, options)
-    if schema.kind == "union":
-        return _union(schema, seen, options)
-    if schema.items is not None:
-        inner = _typed(schema.items, seen, options)
-        if inner is None:
+class _Columns:
+    def __init__(self, options: AvroOptions) -> None:
+        self._options = options
+        self._count = 0
+        self._recursive = False
+
+    def typed(self, schema: AvroType, seen: Mapping[str, int]) -> Typed | None:
+        """Return None for what is dropped, because it is nested too deeply in itself; `seen` counts the records."""
+        if schema.kind == "record":
+            return self._record(schema, seen)
+        if schema.kind == "union":
+            return self._union(schema, seen)
+        if schema.items is not None:
+            inner = self.typed(schema.items, seen)
+            if inner is None:
+                return None
+            kind, nullable = inner
+            nullable = nullable or self._options.permissive
+            made = spark.ArrayType(kind, nullable) if schema.kind == "array" else None
+            return made or spark.MapType(spark.StringType(), kind, nullable), False
+        return _scalar(schema), schema.kind == "null"
+
+    def _record(self, schema: AvroType, seen: Mapping[str, int]) -> Typed | None:
+        depth = seen.get(schema.name, 0)
+        if depth > 0 and self._options.recursive_field_max_depth <= 0:
+            raise _recursive(schema.name)
+        if depth > 0 and depth >= self._options.recursive_field_max_depth:
             return None
-        kind, nullable = inner
-        nullable = nullable or options.permissive
-        made = spark.ArrayType(kind, nullable) if schema.kind == "array" else None
-        return made or spark.MapType(spark.StringType(), kind, nullable), False
-    return _scalar(schema), schema.kind == "null"
+        if sum(seen.values()) >= _MOST_LEVELS:
+            raise too_deep()
+        self._recursive |= depth > 0
+        self._add(len(schema.fields))
+        inside = {**seen, schema.name: depth + 1}
+        fields, names = [], set[str]()
+        for each in schema.fields:
+            key = each.name if self._options.case_sensitive else each.name.lower()
+            if key in names:
+                raise AvroAnalysisError(
+                    "AVRO_FIELD_AMBIGUOUS",
+                    f"The record {schema.name} has several fields with the name {each.name!r}, without regard to case",
+                    _WHERE,
+                    "Set spark.sql.caseSensitive to true.",
+                )
+            names.add(key)
+            typed = self.typed(each.type, inside)
+            if typed is not None:
+                fields.append(spark.StructField(each.name, typed[0], typed[1] or self._options.permissive))
+        return spark.StructType(fields), False
+
+    def _union(self, schema: AvroType, seen: Mapping[str, int]) -> Typed | None:
+        branches = non_null(schema)
+        nullable = len(branches) < len(schema.branches)
+        kinds = {branch.kind for branch in branches}
+        if len(branches) == 1:
+            inner = self.typed(branches[0], seen)
+            return None if inner is None else (inner[0], inner[1] or nullable)
+        if len(branches) == 2 and kinds == {"int", "long"}:  # noqa: PLR2004 - as Spark
+            return spark.LongType(), nullable
+        if len(branches) == 2 and kinds == {"float", "double"}:  # noqa: PLR2004 - as Spark
+            return spark.DoubleType(), nullable
+        self._add(len(branches))
+        fields, names = [], set[str]()
+        for place, branch in enumerate(branches):
+            typed = self.typed(branch, seen)
+            if typed is None:
+                continue
+            name = member_name(branch, place, self._options)
+            if name.lower() in names:
+                raise AvroAnalysisError(
+                    "AVRO_FIELD_AMBIGUOUS",
+                    f"Two types of a union would have the stable identifier {name!r}, without regard to case",
+                    "enableStableIdentifiersForUnionType",
+                    "Leave the option out: the fields are then named by their places.",
+                )
+            names.add(name.lower())
+            fields.append(spark.StructField(name, typed[0], nullable=True))
+        return spark.StructType(fields), nullable
+
+    def _add(self, count: int) -> None:
+        self._count += count
+        if self._count > MAX_COLUMNS:
+            action = "Declare as bytes, or leave out of the reader's schema, what you do not need."
+            if self._recursive:
+                action = f"Lower recursiveFieldMaxDepth, which is {self._options.recursive_field_max_depth}."
+            raise too_many_columns("The Avro schema", action)
 
 
 def _scalar(schema: AvroType) -> spark.DataType:
@@ -104,7 +182,7 @@ def _scalar(schema: AvroType) -> spark.DataType:
         if schema.precision > _MAX_PRECISION:
             raise _unsupported(f"a decimal of {schema.precision} digits", "Spark's have at most 38.")
         return spark.DecimalType(schema.precision, schema.scale)
-    if schema.catalyst:
+    if schema.catalyst and not (schema.logical == "time-micros" and _TIME.fullmatch(schema.catalyst.lower())):
         found = _DAY_TIME.fullmatch(schema.catalyst.lower())
         if found is None or schema.kind != "long":
             raise _unsupported(f"{schema.kind} with {schema.catalyst!r}", "Python has no such type of Spark's.")
@@ -113,65 +191,32 @@ def _scalar(schema: AvroType) -> spark.DataType:
     return _LOGICAL.get(schema.logical, _ATOMS[schema.kind])()
 
 
-def _record(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
-    depth = seen.get(schema.name, 0)
-    if depth > 0 and options.recursive_field_max_depth <= 0:
-        raise _recursive(schema.name)
-    if depth > 0 and depth >= options.recursive_field_max_depth:
-        return None
-    inside = {**seen, schema.name: depth + 1}
-    fields, names = [], set[str]()
-    for each in schema.fields:
-        key = each.name if options.case_sensitive else each.name.lower()
-        if key in names:
-            raise AvroAnalysisError(
-                "AVRO_FIELD_AMBIGUOUS",
-                f"The record {schema.name} has several fields with the name {each.name!r}, without regard to case",
-                _WHERE,
-                "Set spark.sql.caseSensitive to true.",
-            )
-        names.add(key)
-        typed = _typed(each.type, inside, options)
-        if typed is not None:
-            fields.append(spark.StructField(each.name, typed[0], typed[1] or options.permissive))
-    return spark.StructType(fields), False
-
-
-def _union(schema: AvroType, seen: Mapping[str, int], options: AvroOptions) -> Typed | None:
-    branches = non_null(schema)
-    nullable = len(branches) < len(schema.branches)
-    kinds = {branch.kind for branch in branches}
-    if len(branches) == 1:
-        inner = _typed(branches[0], seen, options)
-        return None if inner is None else (inner[0], inner[1] or nullable)
-    if len(branches) == 2 and kinds == {"int", "long"}:  # noqa: PLR2004 - as Spark
-        return spark.LongType(), nullable
-    if len(branches) == 2 and kinds == {"float", "double"}:  # noqa: PLR2004 - as Spark
-        return spark.DoubleType(), nullable
-    fields, names = [], set[str]()
-    for place, branch in enumerate(branches):
-        typed = _typed(branch, seen, options)
-        if typed is None:
-            continue
-        name = member_name(branch, place, options)
-        if name.lower() in names:
-            raise AvroAnalysisError(
-                "AVRO_FIELD_AMBIGUOUS",
-                f"Two types of a union would have the stable identifier {name!r}, without regard to case",
-                "enableStableIdentifiersForUnionType",
-                "Leave the option out: the fields are then named by their places.",
-            )
-        names.add(name.lower())
-        fields.append(spark.StructField(name, typed[0], nullable=True))
-    return spark.StructType(fields), nullable
-
-
 def _recursive(name: str) -> AvroAnalysisError:
     return AvroAnalysisError(
         "RECURSIVE_AVRO_SCHEMA",
         f"The Avro schema is recursive: the record {name} holds itself",
         _WHERE,
         "Set the option recursiveFieldMaxDepth to 1 to 15.",
+    )
+
+
+def too_many_columns(what: str, action: str) -> AvroAnalysisError:
+    """Return the error for a schema that expands without bounds: each record may hold several of the next one."""
+    return AvroAnalysisError(
+        "AVRO_TOO_MANY_COLUMNS",
+        f"{what} has more than {MAX_COLUMNS} columns, with those of the records in it",
+        _WHERE,
+        action,
+    )
+
+
+def too_deep() -> AvroAnalysisError:
+    """Return the error for records in records without an end in sight."""
+    return AvroAnalysisError(
+        "AVRO_TOO_DEEP",
+        "The Avro schema has records in records, too many levels of them",
+        _WHERE,
+        "Leave those further down out of the reader's schema.",
     )
 
 

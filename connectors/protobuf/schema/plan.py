@@ -18,6 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
+from connectors.functions.columns import MAX_COLUMNS
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, map_entry
@@ -63,9 +64,7 @@ class Shape(StrEnum):
 
 
 DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"  # the column that stands for a message without fields
-MAX_COLUMNS: Final = 50_000
 MAX_LEVELS: Final = 100  # of messages in messages: no parser of protobuf reads more
-"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 
 F: Final = FieldDescriptor
 UINT64: Final = pa.decimal128(20, 0)

@@ -211,6 +211,52 @@ def test_a_schema_that_makes_no_sense_is_a_bad_row_beside_good_ones(server: Sche
     assert "SCHEMA_UNUSABLE" in answers[1]["error"]
 
 
+def test_a_writers_schema_that_expands_without_bounds_is_a_bad_row_beside_good_ones(
+    server: SchemaRegistryServer,
+) -> None:
+    first: Any = record("A0", ("f", "int"))
+    definitions, reader = [first, record("B0", ("f", "int"))], first
+    for level in range(1, 40):
+        union = [f"A{level - 1}", f"B{level - 1}"]
+        definitions += [record(f"A{level}", ("f", union)), record(f"B{level}", ("f", union))]
+        reader = record(f"A{level}", ("f", reader))
+    inner = [(f"f{place}", definition) for place, definition in enumerate(definitions)]
+    wide = registered(server, record("W", *inner, ("g", "A39")))
+    good = registered(server, record("W", ("g", reader)))
+    call = call_of(server, record("W", ("g", reader)), COLUMN)
+    answers = values_of(call, pa.array([framed(wide, b"\2"), framed(good, b"\2")]))
+    assert "more than 50000 columns" in answers[0]["error"]
+    assert answers[1]["error"] is None
+
+
+def test_records_in_records_of_any_depth_end_no_task(server: SchemaRegistryServer) -> None:
+    rows = []
+    for levels in (*range(100, 400, 20), 900, 5000):
+        deep = [record("R0", ("i", "int"))]
+        deep += [record(f"R{level}", ("r", [f"R{level - 1}", "null"])) for level in range(1, levels)]
+        inner = [(f"f{place}", ["null", definition]) for place, definition in enumerate(deep)]
+        registered(server, record("Inner", *inner), f"inner-{levels}")
+        writer = record("A", ("i", "int"), ("deep", f"R{levels - 1}"))
+        schema = registered(server, writer, "orders-value", ("Inner", f"inner-{levels}", 1))
+        rows.append(framed(schema, b"\2" + bytes(levels)))
+    answers = values_of(call_of(server, record("A", ("i", "int")), COLUMN), pa.array(rows))
+    assert answers[0] == {"value": {"i": 1}, "error": None}
+    assert "too many levels" in answers[-1]["error"]
+    assert all(answer["error"] is None or "too many levels" in answer["error"] for answer in answers)
+
+
+@pytest.mark.parametrize("more", [b"\xff", bytes(30)])
+def test_bytes_behind_the_id_in_a_header_are_ignored_as_by_confluents_clients(
+    server: SchemaRegistryServer, more: bytes
+) -> None:
+    schema = registered(server, "int")
+    headers = [
+        [{"key": "__value_schema_id", "value": prefix + more}]
+        for prefix in (framed(schema, b""), b"\1" + server.guid(schema))
+    ]
+    assert values_of(call_of(server, "int"), pa.array([b"\2"] * 2), pa.array(headers, HEADERS)) == [1, 1]
+
+
 def test_references_in_a_circle_end(server: SchemaRegistryServer) -> None:
     a, b = record("A", ("b", ["null", "B"])), record("B", ("a", ["null", "A"]))
     registered(server, a, "a", ("B", "b", 1))
