@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from connectors.avro.options import AvroOptions
+from connectors.avro.options import AvroOptions, AvroWriteOptions
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -152,6 +152,7 @@ _KINESIS_SINK_GROUPS = (
 )
 _AVRO_GROUPS = (
     Group("Bad records", "from", "mode on.error"),
+    Group("What stands before a message", "from", "wire.format"),
     Group(
         "Schemas and types of columns",
         "from",
@@ -159,6 +160,7 @@ _AVRO_GROUPS = (
         "stableIdentifierPrefixForUnionType",
     ),
 )
+_AVRO_WRITE_GROUPS = (Group("Writing", "to", "wire.format"),)
 _PROTOBUF_GROUPS = (
     Group("Bad records", "from, to", "mode on.error"),
     Group(
@@ -415,7 +417,7 @@ def _protobuf() -> str:
 
 
 def _avro() -> str:
-    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS))
+    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS), Declared(AvroWriteOptions, _AVRO_WRITE_GROUPS))
     return "\n".join(
         [
             "# `from_avro` and `to_avro`",
@@ -427,7 +429,7 @@ def _avro() -> str:
             "from connectors.avro import from_avro, to_avro",
             "",
             "from_avro(data, jsonFormatSchema=None, options=None, subject=None, schemaRegistryAddress=None, *,",
-            "          schemaRegistry=None, headers=None, isKey=False, fields=None)",
+            "          schemaRegistry=None, headers=None, isKey=False, fields=None, writerSchemas=None)",
             'to_avro(data, jsonFormatSchema="", subject=None, schemaRegistryAddress=None, options=None, *,',
             "        schemaRegistry=None)",
             "```",
@@ -449,6 +451,11 @@ def _avro() -> str:
             "`jsonFormatSchema`, else the latest version of the subject. The dictionary is that of",
             "[`from_protobuf`](protobuf.md#the-dictionary-schemaregistry). The two arguments of Databricks work too;",
             "its `confluent.schema.registry.*` may then stand among the options.",
+            "",
+            "With the option `wire.format=single-object`, messages are in Avro's single-object encoding: the bytes",
+            "C3 01, the fingerprint (CRC-64-AVRO) of the writer's schema, and the message. Give the schemas of all",
+            "writers as `writerSchemas`; the reader's is among them. Fingerprints and messages of Java's Avro 1.12.1",
+            "are in the tests.",
             "",
             "## `to_avro`",
             "",
@@ -475,8 +482,7 @@ def _avro() -> str:
             "",
             "## Options",
             "",
-            "Those of `from_avro`. Names in any case, values as texts. An unknown option is an error that names the",
-            "nearest one.",
+            "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
             *table,
             "",
             "## Options in detail",

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.avro.confluent.registry import registry_of
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.options import AvroOptions, Rebase, parse_avro_options
+from connectors.avro.options import AvroOptions, Rebase, WireFormat, parse_avro_options, parse_write_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
@@ -49,6 +49,7 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
     headers: ColumnOrName | None = None,
     isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
+    writerSchemas: Sequence[str] | None = None,  # noqa: N803 - in the form of the others
 ) -> Column:
     """Convert a BINARY column of Avro messages into a column of what they hold; NULL stays NULL.
 
@@ -66,6 +67,8 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
             ``__value_schema_id``; that of the other column is never taken.
         fields: top-level columns to keep, in this order; None for all.
+        writerSchemas: with the option ``wire.format=single-object``, schemas of writers, each in Avro's JSON. A message
+            is resolved from the one that has its fingerprint; jsonFormatSchema and avroSchema are among them.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed, has no columns in Spark, or does not fit the reader's schema.
@@ -81,6 +84,7 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         headers=headers is not None,
         is_key=isKey,
         fields=fields,
+        writers=writerSchemas,
     )
     convert = function_of(call, kind, active_session(), headers=headers is not None)
     return convert(data) if headers is None else convert(data, headers)
@@ -112,7 +116,7 @@ def to_avro(
         subject: the subject of a registry whose latest version, when the query is made, is written by. Nothing is
             registered.
         schemaRegistryAddress: the URL of a registry, as on Databricks.
-        options: with schemaRegistryAddress, how to log in there.
+        options: see `docs/reference/avro.md`; with schemaRegistryAddress, also how to log in there.
         schemaRegistry: a registry as in `from_avro`. Messages are then in Confluent's frames.
 
     Raises:
@@ -137,9 +141,10 @@ def encode_call(
 ) -> EncodeCall:
     """Return the call that workers get, with what the session's configuration says."""
     plain, registry = _split_registry(options, subject, address, schema_registry, "to_avro")
-    for name in plain:
-        raise OptionError("OPTION_UNKNOWN", f"to_avro has no option {name}", "to_avro", "Leave it out.")
+    parsed = parse_write_options(plain)
+    _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema) if registry is None else _framed(registry, schema)
+    call = dataclasses.replace(call, wire_format=parsed.wire_format)
     session = active_session()
     if session is None:
         return call
@@ -183,7 +188,7 @@ def _subject_missing(action: str) -> OptionError:
     return OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
 
 
-def decode_call(
+def decode_call(  # noqa: PLR0913 - those of from_avro
     schema: str | None,
     options: Mapping[str, str] | None,
     subject: str | None = None,
@@ -193,18 +198,22 @@ def decode_call(
     headers: bool = False,
     is_key: bool = False,
     fields: Sequence[str] | None = None,
+    writers: Sequence[str] | None = None,
 ) -> tuple[DecodeCall, DataType]:
     """Return the call that workers get, and the type of the column."""
     plain, registry = _split_registry(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
     parsed = _options(plain)
+    _check_framing("from_avro", registry, parsed.wire_format)
+    texts = _writers(writers, parsed.wire_format)
     if registry is None:
         writer = parse_schema(_text(schema), "jsonFormatSchema")
         reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
-        call = DecodeCall(_text(schema), parsed)
+        call = DecodeCall(_text(schema), parsed, writers=texts)
         kind = spark_type(reader, parsed)
-        compile_plan(writer, reader, kind, parsed)
+        for each in [writer, *(parse_schema(text, "writerSchemas") for text in texts)]:
+            compile_plan(each, reader, kind, parsed)
     else:
         text, references = _reader_of(registry, parsed.avro_schema or schema)
         kind = spark_type(parse_schema(text, "schemaRegistry", references), parsed)
@@ -214,6 +223,25 @@ def decode_call(
     if parsed.error_column:
         kind = StructType([StructField("value", kind), StructField("error", StringType())])
     return call, kind
+
+
+def _check_framing(function: str, registry: RegistryOptions | None, wire_format: WireFormat) -> None:
+    if registry is not None and wire_format is not WireFormat.RAW:
+        why = "with a registry, messages are in Confluent's frames"
+        raise conflict(function, "wire.format", "schemaRegistry", why, "Give one.")
+
+
+def _writers(schemas: Sequence[str] | None, wire_format: WireFormat) -> tuple[str, ...]:
+    """Return the schemas of writers that are found by their fingerprints."""
+    if schemas is None:
+        return ()
+    if wire_format is not WireFormat.SINGLE_OBJECT:
+        why = "writerSchemas are found by fingerprints, which only messages in single-object encoding have"
+        raise OptionError("OPTION_MISSING", why, "from_avro", "Set the option wire.format to single-object.")
+    if isinstance(schemas, str) or not all(isinstance(schema, str) for schema in schemas):
+        what = "writerSchemas is no list of schemas, each a text"
+        raise OptionError("OPTION_ILLEGAL", what, "from_avro", "Give a list of schemas in Avro's JSON.")
+    return tuple(schemas)
 
 
 def _text(schema: str | None) -> str:

@@ -6,17 +6,18 @@ get the frozen dataclass.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.core.options.declaration import option
+from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
 from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 
-__all__ = ["AvroOptions", "Rebase", "parse_avro_options"]
+__all__ = ["AvroOptions", "AvroWriteOptions", "Rebase", "WireFormat", "parse_avro_options", "parse_write_options"]
 
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows
 
@@ -26,6 +27,13 @@ class Rebase(StrEnum):
 
     CORRECTED = "corrected"
     EXCEPTION = "exception"
+
+
+class WireFormat(StrEnum):
+    """What stands before a message."""
+
+    RAW = "raw"
+    SINGLE_OBJECT = "single-object"
 
 
 def _mode_unsupported() -> AvroAnalysisError:
@@ -83,9 +91,35 @@ class AvroOptions(BadRowOptions):
         "What the names of the fields of a union begin with, when they are named by their types.",
         default="member_",
     )
+    wire_format: WireFormat = option(
+        "wire.format",
+        choice(WireFormat),
+        "single-object: messages are in Avro's single-object encoding (C3 01 and the fingerprint of the schema), as "
+        "Java's BinaryMessageEncoder writes them; each is resolved from the one of its writer among jsonFormatSchema, "
+        "avroSchema and writerSchemas. Not in Spark.",
+        default="raw",
+    )
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive
 
 
 def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOptions:
     """Parse the options of a call of this function; names in any case, as Spark takes them."""
     return parse_call_options(AvroOptions, raw, function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroWriteOptions:
+    """The options of `to_avro`, made by `parse_write_options`."""
+
+    wire_format: WireFormat = option(
+        "wire.format",
+        choice(WireFormat),
+        "single-object: messages are in Avro's single-object encoding, which Java's BinaryMessageDecoder reads. Not in "
+        "Spark.",
+        default="raw",
+    )
+
+
+def parse_write_options(raw: Mapping[str, str] | None) -> AvroWriteOptions:
+    """Parse the options of a call of `to_avro`; names in any case."""
+    return parse_options(AvroWriteOptions, raw or {}, os.environ, "to_avro")

@@ -8,16 +8,18 @@ from typing import ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.avro.confluent.frames import FramedDecoder
+from connectors.avro.confluent.frames import ConfluentFrames
 from connectors.avro.confluent.registry import registry_of
 from connectors.avro.decoder.batches import AvroDecoder
+from connectors.avro.decoder.framed import FramedDecoder
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
-from connectors.avro.options import AvroOptions, Rebase
+from connectors.avro.options import AvroOptions, Rebase, WireFormat
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type, too_deep
 from connectors.avro.schema.writing import avro_type
+from connectors.avro.single_object import MARKER, PREFIX_BYTES, SingleObjects, prefix_of
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.columns import selected
@@ -38,6 +40,7 @@ class DecodeCall:
         schema: the schema that messages were written with; with a registry, whose frames say that, the reader's.
         references: schemas that it refers to, each after those that it needs itself.
         is_key: whether headers are searched for the id of the key's schema.
+        writers: schemas of further writers, for messages that have the fingerprints of theirs.
     """
 
     function: ClassVar = "from_avro"
@@ -49,6 +52,7 @@ class DecodeCall:
     references: tuple[str, ...] = ()
     registry: RegistryOptions | None = None
     is_key: bool = False
+    writers: tuple[str, ...] = ()
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
@@ -77,10 +81,14 @@ class DecodeCall:
             except RecursionError:
                 raise too_deep() from None
 
-        if self.registry is None:
-            return decoder_of(given)
-        registry = registry_of(self.registry)
-        return FramedDecoder(decoder_of, values, registry, is_key=self.is_key, permissive=options.permissive)
+        if self.registry is not None:
+            registry = registry_of(self.registry)
+            frames = ConfluentFrames(registry, is_key=self.is_key, permissive=options.permissive)
+            return FramedDecoder(decoder_of, values, frames)
+        if options.wire_format is WireFormat.SINGLE_OBJECT:
+            writers = [parse_schema(text, "writerSchemas") for text in self.writers]
+            return FramedDecoder(decoder_of, values, SingleObjects([*writers, given, reader]))
+        return decoder_of(given)
 
     def _present(self, decoded: Decoded, messages: pa.BinaryArray) -> pa.Array:
         if decoded.errors and not self.options.permissive:
@@ -100,7 +108,11 @@ class DecodeCall:
 
     def _hint(self, data: bytes) -> str:
         """Return what to do where a bad message looks as if a frame were before it."""
-        if self.registry is not None or data[:1] != b"\0" or len(data) <= ID_END:
+        if self.registry is not None or self.options.wire_format is WireFormat.SINGLE_OBJECT:
+            return ""
+        if data.startswith(MARKER) and len(data) >= PREFIX_BYTES:
+            return " It may be in Avro's single-object encoding: then set the option wire.format to single-object."
+        if data[:1] != b"\0" or len(data) <= ID_END:
             return ""
         return " It may be in a Confluent frame (a magic byte and the id of a schema): then give schemaRegistry."
 
@@ -112,7 +124,8 @@ class EncodeCall:
     Attributes:
         schema: what the messages are written by; None for the schema that Spark makes of the column's type.
         references: schemas that it refers to, each after those that it needs itself.
-        frame: the id of the schema, with which each message is in Confluent's frame; None for bare messages.
+        frame: the id of the schema, with which each message is in Confluent's frame; None for others.
+        wire_format: what stands before messages without such a frame.
         rebase: what happens to dates of before the calendars agree.
     """
 
@@ -124,23 +137,27 @@ class EncodeCall:
     case_sensitive: bool = False
     references: tuple[str, ...] = ()
     frame: int | None = None
+    wire_format: WireFormat = WireFormat.RAW
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
         """Encode a column."""
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
         field = structs.type.field(0)
-        encoder = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
+        encoder, prefix = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
         messages = encoder.encode(structs.field(0))
-        if self.frame is None:
+        if not prefix:
             return messages
-        prefix = pa.scalar(b"\0" + self.frame.to_bytes(ID_END - 1, "big"), pa.binary())
-        return pc.binary_join_element_wise(prefix, messages, pa.scalar(b"", pa.binary()))
+        return pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
 
-    def _make(self, field: pa.Field) -> ColumnEncoder:
+    def _make(self, field: pa.Field) -> tuple[ColumnEncoder, bytes]:
+        """Return the encoder of a column, and what stands before each message."""
         if self.schema is None:
             schema = avro_type(field.type, nullable=field.nullable)
         else:
             schema = parse_schema(self.schema, self.function, self.references)
         strict = self.rebase is Rebase.EXCEPTION
-        return ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)
+        encoder = ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)
+        if self.frame is not None:
+            return encoder, b"\0" + self.frame.to_bytes(ID_END - 1, "big")
+        return encoder, prefix_of(schema) if self.wire_format is WireFormat.SINGLE_OBJECT else b""

@@ -31,6 +31,7 @@ __all__ = [
     "ID_END",
     "Frames",
     "WriterSchemas",
+    "bounds_of",
     "explained",
     "find_frames",
     "headers_by_name",
@@ -133,7 +134,7 @@ class Frames:
     def messages(self, rows: Rows) -> pa.BinaryArray:
         """Return the messages of these rows, without their frames."""
         bounds = np.empty(2 * len(self.which) + 1, np.int32)
-        bounds[:-1:2], bounds[1::2] = self.begin, _bounds(self.column)[1:]
+        bounds[:-1:2], bounds[1::2] = self.begin, bounds_of(self.column)[1:]
         bounds[-1] = bounds[-2]
         gaps = pa.Array.from_buffers(
             pa.binary(), 2 * len(self.which), [None, pa.py_buffer(bounds), self.column.buffers()[2]]
@@ -152,7 +153,7 @@ def find_frames(column: pa.BinaryArray, headers: pa.Array | None = None, *, is_k
     """Take the frames of a batch apart; a row with the schema of this column in its headers is the message alone."""
     if len(column) == 0:
         return Frames(column, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    bounds = _bounds(column)
+    bounds = bounds_of(column)
     frames = Frames(column, np.full(len(column), -1, np.int64), bounds[:-1].copy())
     pending = validity_of(column)
     mappings = [] if headers is None else [mapping or {} for mapping in headers_by_name(headers)]
@@ -197,7 +198,7 @@ def _note_prefixes(frames: Frames, rows: Rows, prefixes: npt.NDArray[np.uint8]) 
         frames.note(rows, [guid.tobytes().hex() for guid in guids], inverse.reshape(-1))
 
 
-def _bounds(column: pa.BinaryArray) -> Rows:
+def bounds_of(column: pa.BinaryArray) -> Rows:
     """Return where each row begins in the data of the column, and where the last one ends."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)

@@ -30,28 +30,34 @@ _ATOMS = {
 }
 
 
-def avro_type(kind: pa.DataType, *, nullable: bool) -> AvroType:
-    """Return the schema of a type of Arrow."""
-    made = _plain(kind)
+def avro_type(kind: pa.DataType, *, nullable: bool, name: str = "topLevelRecord", namespace: str = "") -> AvroType:
+    """Return the schema of a type of Arrow; records have the name, or those of the columns that they are in."""
+    made = _plain(kind, name, namespace)
     return AvroType("union", branches=(made, _NULL)) if nullable and made.kind != "null" else made
 
 
-def _plain(kind: pa.DataType) -> AvroType:
+def _plain(kind: pa.DataType, name: str, namespace: str) -> AvroType:
+    full = f"{namespace}.{name}" if namespace else name
     if kinds.is_struct(kind):
         wrong = next((part.name for part in kind if not NAME.fullmatch(part.name)), None)
         if wrong is not None:
             what = f"A column has the name {wrong!r}, which no field of Avro can have"
             raise AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", "Rename it.")
-        fields = [AvroField(part.name, avro_type(part.type, nullable=part.nullable), NO_DEFAULT, ()) for part in kind]
-        return AvroType("record", "topLevelRecord", fields=fields)
+        fields = []
+        for part in kind:
+            inner = avro_type(part.type, nullable=part.nullable, name=part.name, namespace=full)
+            fields.append(AvroField(part.name, inner, NO_DEFAULT, ()))
+        return AvroType("record", full, fields=fields)
     if kinds.is_map(kind):
-        return AvroType("map", items=avro_type(kind.item_type, nullable=kind.item_field.nullable))
+        nullable = kind.item_field.nullable
+        return AvroType("map", items=avro_type(kind.item_type, nullable=nullable, name=name, namespace=namespace))
     if kinds.is_list(kind) or kinds.is_large_list(kind):
-        return AvroType("array", items=avro_type(kind.value_type, nullable=kind.value_field.nullable))
+        nullable = kind.value_field.nullable
+        return AvroType("array", items=avro_type(kind.value_type, nullable=nullable, name=name, namespace=namespace))
     if kinds.is_decimal(kind):
         size = next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**kind.precision)
         decimal = {"logical": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return AvroType("fixed", "fixed", size=size, **decimal)
+        return AvroType("fixed", f"{full}.fixed", size=size, **decimal)
     if kinds.is_timestamp(kind):
         return AvroType("long", logical="timestamp-micros" if kind.tz else "local-timestamp-micros")
     if str(kind) not in _ATOMS:

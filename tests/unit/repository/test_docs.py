@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import connectors
-from connectors.avro.options import AvroOptions
+from connectors.avro.options import AvroOptions, AvroWriteOptions
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
 from connectors.protobuf.options import ProtobufOptions
@@ -218,15 +218,16 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
         if f"\n### `{option.name}`\n" not in REFERENCE["protobuf.md"]
     ]
     missing += [
-        ("avro", "AvroOptions", option.name)
-        for option in declared_options(AvroOptions).values()
+        ("avro", kind.__name__, option.name)
+        for kind in (AvroOptions, AvroWriteOptions)
+        for option in declared_options(kind).values()
         if f"\n### `{option.name}`\n" not in REFERENCE["avro.md"]
     ]
     assert not missing
 
 
 def test_every_class_of_options_is_known_to_these_tests() -> None:
-    known = {*OPTIONS.values(), AvroOptions, ProtobufOptions, RegistryOptions}
+    known = {*OPTIONS.values(), AvroOptions, AvroWriteOptions, ProtobufOptions, RegistryOptions}
     for each in pkgutil.walk_packages(connectors.__path__, "connectors."):
         if each.name.endswith("options") and not each.name.startswith("connectors.core"):
             module = importlib.import_module(each.name)
