@@ -133,6 +133,7 @@ SUMMARIES: Final = {
     "PUBSUB_UNAUTHENTICATED": "The service does not accept the credentials.",
     "RECURSIVE_AVRO_SCHEMA": "The Avro schema is recursive, and recursiveFieldMaxDepth is not set.",
     "RECURSIVE_PROTOBUF_SCHEMA": "The schema is recursive, and `recursive.fields.max.depth` is not set.",
+    "SCHEMA_NOT_FOUND": "The schema registry has no such subject, version or schema.",
     "SPARK_HOME_DIFFERS": "SPARK_HOME names another Spark than the one that Python imports, or none.",
     "SPARK_MISSING": "This Python has no Spark.",
     "SPARK_TOO_OLD": "This Spark is older than 4.0.",

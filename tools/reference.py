@@ -160,7 +160,14 @@ _AVRO_GROUPS = (
         "stableIdentifierPrefixForUnionType",
     ),
 )
-_AVRO_WRITE_GROUPS = (Group("Writing", "to", "wire.format"),)
+_AVRO_WRITE_GROUPS = (
+    Group("Writing", "to", "wire.format"),
+    Group(
+        "Writing by a schema registry",
+        "to",
+        "topic subject.name.strategy auto.register.schemas use.latest.version",
+    ),
+)
 _PROTOBUF_GROUPS = (
     Group("Bad records", "from, to", "mode on.error"),
     Group(
@@ -431,7 +438,7 @@ def _avro() -> str:
             "from_avro(data, jsonFormatSchema=None, options=None, subject=None, schemaRegistryAddress=None, *,",
             "          schemaRegistry=None, headers=None, isKey=False, fields=None, writerSchemas=None)",
             'to_avro(data, jsonFormatSchema="", subject=None, schemaRegistryAddress=None, options=None, *,',
-            "        schemaRegistry=None)",
+            "        schemaRegistry=None, isKey=False)",
             "```",
             "",
             "## `from_avro`",
@@ -463,9 +470,19 @@ def _avro() -> str:
             "own, which recorded ones in the tests show. Without `jsonFormatSchema`, the schema is that which",
             "Spark makes of the column: what can be NULL is a union of its type and `null`, in this order.",
             "",
-            "With `schemaRegistry`, or with the three arguments of Databricks, messages are written by the latest",
-            "version of the subject when the query is made, in Confluent's frames with its id. Nothing is",
-            "registered, so a `jsonFormatSchema` is refused there.",
+            "With `schemaRegistry`, or with the three arguments of Databricks, messages are in Confluent's frames,",
+            "with the id of the schema that they are written by. The driver asks for it when the function is called:",
+            "",
+            "| `jsonFormatSchema` | option | messages are written by | error |",
+            "|---|---|---|---|",
+            "| none | | the latest version, asked for with each call | `SCHEMA_NOT_FOUND`: there is no subject |",
+            "| given | | it, if it is a version of the subject | `SCHEMA_NOT_FOUND`: it is none |",
+            "| given | `auto.register.schemas=true` | it; the subject gets it | `SCHEMA_REFUSED`: not compatible |",
+            "| given | `use.latest.version=true` | the latest version; it only names the subject | as without it |",
+            "",
+            "The id of a given schema is asked for once in a process. The subject is the one given, else it is named",
+            "by `topic` and `subject.name.strategy`, as Confluent's serializers do. Ids stand in messages only: GUIDs",
+            "are not written into headers.",
             "",
             "Differences from Spark's own function:",
             "",

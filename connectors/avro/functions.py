@@ -16,7 +16,14 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.avro.confluent.registry import registry_of
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.options import AvroOptions, Rebase, WireFormat, parse_avro_options, parse_write_options
+from connectors.avro.options import (
+    AvroOptions,
+    AvroWriteOptions,
+    Rebase,
+    WireFormat,
+    parse_avro_options,
+    parse_write_options,
+)
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
@@ -26,6 +33,7 @@ from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
 from connectors.registry.options import RegistryOptions, parse_registry_options
+from connectors.registry.subjects import subject_of
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -98,6 +106,7 @@ def to_avro(
     options: Mapping[str, str] | None = None,
     *,
     schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
 ) -> Column:
     """Convert a column of any type into a BINARY column of Avro messages; NULL stays NULL.
 
@@ -112,21 +121,26 @@ def to_avro(
     Args:
         data: the column, or its name.
         jsonFormatSchema: the schema to write by, in Avro's JSON; without it, the one that Spark makes of the type of
-            the column. There, what can be NULL is a union of its type and ``null``, in this order. Not with a registry.
-        subject: the subject of a registry whose latest version, when the query is made, is written by. Nothing is
-            registered.
+            the column. There, what can be NULL is a union of its type and ``null``, in this order. With a registry, one
+            that its subject has; without it, the latest version of the subject is written by. Both are asked for once,
+            by the driver.
+        subject: the subject of a registry. Without it, ``subject.name.strategy`` among the options names one. Nothing
+            is registered unless ``auto.register.schemas`` is true.
         schemaRegistryAddress: the URL of a registry, as on Databricks.
         options: see `docs/reference/avro.md`; with schemaRegistryAddress, also how to log in there.
         schemaRegistry: a registry as in `from_avro`. Messages are then in Confluent's frames.
+        isKey: whether messages are the keys of records, which have a subject of their own.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed.
         OptionError: an option is not valid, or the session asks for LEGACY.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not answer, refuses access or the schema, or has no such subject or schema.
     """
     session = active_session()
     column = spark_functions.col(data) if isinstance(data, str) else data
-    call = encode_call(jsonFormatSchema, options, subject, schemaRegistryAddress, schema_registry=schemaRegistry)
+    call = encode_call(
+        jsonFormatSchema, options, subject, schemaRegistryAddress, schema_registry=schemaRegistry, is_key=isKey
+    )
     encoded = function_of(call, BinaryType(), session)(spark_functions.struct(column.alias("value")))
     return named(encoded, call.function, data)
 
@@ -138,12 +152,18 @@ def encode_call(
     address: str | None = None,
     *,
     schema_registry: Mapping[str, str] | None = None,
+    is_key: bool = False,
 ) -> EncodeCall:
     """Return the call that workers get, with what the session's configuration says."""
     plain, registry = _split_registry(options, subject, address, schema_registry, "to_avro")
     parsed = parse_write_options(plain)
     _check_framing("to_avro", registry, parsed.wire_format)
-    call = _written_by(schema) if registry is None else _framed(registry, schema)
+    call = _written_by(schema)
+    parsed.check("to_avro", registry, has_schema=bool(schema))
+    if registry is not None:
+        call = _framed(call, registry, parsed, is_key=is_key)
+    elif is_key:
+        raise _missing("isKey says which subject of a registry is written by, and there is no registry", "to_avro")
     call = dataclasses.replace(call, wire_format=parsed.wire_format)
     session = active_session()
     if session is None:
@@ -173,15 +193,16 @@ def _written_by(schema: str) -> EncodeCall:
     return EncodeCall(schema or None)
 
 
-def _framed(registry: RegistryOptions, schema: str) -> EncodeCall:
-    """Return the call for frames with the latest version of a subject."""
-    if schema:
-        why = "the latest version of the subject is written by, and nothing is registered"
-        raise conflict("to_avro", "jsonFormatSchema", "schemaRegistry", why, "Give one.")
-    if registry.subject is None:
-        raise _subject_missing("Give the subject whose latest version is written by.")
-    latest = registry_of(registry).latest(registry.subject)
-    return EncodeCall(latest.text, references=latest.references, frame=latest.schema_id)
+def _framed(call: EncodeCall, options: RegistryOptions, writing: AvroWriteOptions, *, is_key: bool) -> EncodeCall:
+    """Return the call for frames with the id of the schema, or with that of the latest version of its subject."""
+    registry, text = registry_of(options), call.schema
+    record = "" if text is None else parse_schema(text, "jsonFormatSchema").name
+    subject = subject_of(writing, options, record, is_key=is_key)
+    if text is None or writing.use_latest:
+        latest = registry.latest(subject)
+        return EncodeCall(latest.text, references=latest.references, frame=latest.schema_id)
+    schema_id = registry.id_of(subject, text, "AVRO", register=writing.auto_register)
+    return dataclasses.replace(call, frame=schema_id)
 
 
 def _subject_missing(action: str) -> OptionError:

@@ -16,6 +16,7 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
 from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
+from connectors.registry.subjects import SubjectOptions
 
 __all__ = ["AvroOptions", "AvroWriteOptions", "Rebase", "WireFormat", "parse_avro_options", "parse_write_options"]
 
@@ -108,7 +109,7 @@ def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOpti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroWriteOptions:
+class AvroWriteOptions(SubjectOptions):
     """The options of `to_avro`, made by `parse_write_options`."""
 
     wire_format: WireFormat = option(

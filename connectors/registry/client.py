@@ -13,6 +13,7 @@ import json
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
@@ -29,10 +30,24 @@ __all__ = ["RegistryClient"]
 _TRANSIENT: Final = {429, 500, 502, 503, 504}
 _MOST_BYTES: Final = 4 << 20
 _MOST_REDIRECTS: Final = 5
+_MOST_SHOWN: Final = 500
+_SAME_METHOD: Final = {307, 308}  # redirects after which a request is the same, with what it sends
+_REFUSALS: Final = {409, 422}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    content: bytes | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.content is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 
 
 class RegistryClient:
-    """Makes GET requests; safe to use from several threads. OptionError: a file with certificates cannot be used."""
+    """Makes requests; safe to use from several threads. OptionError: a file with certificates cannot be used."""
 
     def __init__(self, options: RegistryOptions) -> None:
         self._address = options.address
@@ -55,9 +70,20 @@ class RegistryClient:
             ServiceUnavailableError: no whole response in time, or a transient one.
             ConnectorError: any other response; SourceGoneError for HTTP 404, AccessDeniedError for 401 and 403.
         """
+        return self._request(_Request("GET", path), what)
+
+    def post(self, path: str, what: str, content: Any) -> Any:
+        """Send JSON to a path below the address, and return the JSON in the response.
+
+        Raises:
+            ServiceUnavailableError, ConnectorError: as `get`; SCHEMA_REFUSED for HTTP 409 and 422.
+        """
+        return self._request(_Request("POST", path, json.dumps(content).encode()), what)
+
+    def _request(self, request: _Request, what: str) -> Any:
         try:
             with ThreadPoolExecutor(1) as pool:
-                status, body = pool.submit(self._run, path, what).result()
+                status, body = pool.submit(self._run, request, what).result()
         except TimeoutError:
             raise self._unavailable(f"no whole response within {self._timeout:g} s", what) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
@@ -71,6 +97,8 @@ class RegistryClient:
                     f"Give the certificates of its authority (PEM) as {CA_OPTION}.",
                 ) from None
             raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
+        if request.content and status in _REFUSALS:
+            raise self._refused(status, body, what)
         if not httpx2.codes.is_success(status):
             raise self._http_error(status, what)
         try:
@@ -80,15 +108,15 @@ class RegistryClient:
         except (ValueError, RecursionError) as error:
             raise schema_unusable(what, f"the response is no sensible JSON ({type(error).__name__})") from None
 
-    def _run(self, path: str, what: str) -> tuple[int, bytes]:
+    def _run(self, request: _Request, what: str) -> tuple[int, bytes]:
         loop = asyncio.new_event_loop()
         try:
-            return loop.run_until_complete(self._follow(path, what))
+            return loop.run_until_complete(self._follow(request, what))
         finally:
             loop.close()  # asyncio.run would also wait for a name server that does not answer
 
-    async def _follow(self, path: str, what: str) -> tuple[int, bytes]:
-        url = home = httpx2.URL(self._address + path)
+    async def _follow(self, request: _Request, what: str) -> tuple[int, bytes]:
+        url = home = httpx2.URL(self._address + request.path)
         # Plain http to this machine may hold the authentication, which a proxy on another one must not see.
         own = home.scheme == "http" and is_loopback(home.host) and "Authorization" in self._headers
         proxy = None if own or proxy_bypass(home.host) else getproxies().get(home.scheme)
@@ -97,8 +125,11 @@ class RegistryClient:
         )
         async with asyncio.timeout(self._timeout), client:
             for _ in range(_MOST_REDIRECTS + 1):
-                async with client.stream("GET", url) as response:
-                    if not response.has_redirect_location:
+                async with client.stream(
+                    request.method, url, content=request.content, headers=request.headers
+                ) as response:
+                    same_method = not request.content or response.status_code in _SAME_METHOD
+                    if not (response.has_redirect_location and same_method):
                         return response.status_code, await _body(response, what)
                     location = response.headers["Location"]
                 try:
@@ -109,6 +140,18 @@ class RegistryClient:
                     user = " with another user" if url.userinfo else ""
                     raise _redirect_error(home, f"{_origin(url)}{user}")
         raise _redirect_error(home, f"{_origin(url)} again and again")
+
+    def _refused(self, status: int, body: bytes, what: str) -> ConnectorError:
+        try:
+            why = str(json.loads(body)["message"])[:_MOST_SHOWN]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            why = "it does not say why"
+        return ConnectorError(
+            "SCHEMA_REFUSED",
+            f"The schema registry does not take the {what} (HTTP {status}): {why}",
+            self._address,
+            "Give a schema that is compatible with the versions of the subject, or one of these versions.",
+        )
 
     def _http_error(self, status: int, what: str) -> ConnectorError:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:

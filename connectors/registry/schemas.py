@@ -75,7 +75,7 @@ class Registry(Generic[S]):
 
         self._options, self._form = options, form
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
-        self._schemas = Cache(_MOST_SCHEMAS)
+        self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
         self._last_served = _UNASSIGNED
         self._client = RegistryClient(options)
 
@@ -164,17 +164,50 @@ class Registry(Generic[S]):
 
         def ask() -> S:
             response = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
-            schema_id = response.get("id")
-            if type(schema_id) is not int or not 0 <= schema_id <= _LARGEST_ID:
-                raise schema_unusable(what, "the response holds no id")
-            return self._form.build(response, what, schema_id, self._ask)
+            return self._form.build(response, what, _id_in(response, what), self._ask)
 
         return retry(ask, self._policy)
+
+    def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> int:
+        """Return the id of a schema of a subject; asked for once in a process, since it never changes.
+
+        Args:
+            subject: the subject.
+            text: the schema.
+            schema_type: such as AVRO.
+            register: whether to add the schema to the subject where it is not in it.
+
+        Raises:
+            ConnectorError: as `RegistryClient.post`; SCHEMA_NOT_FOUND where the subject has no such schema.
+        """
+        path, what = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}", f"schema of {subject}"
+
+        def ask() -> int:
+            response = self._client.post(path, what, {"schema": text, "schemaType": schema_type})
+            return _id_in(response, what)
+
+        try:
+            number: int = self._ids.get((path, text), lambda: retry(ask, self._policy))
+        except SourceGoneError:
+            raise SourceGoneError(
+                "SCHEMA_NOT_FOUND",
+                f"The subject {subject} of the schema registry has no such schema",
+                self._options.address,
+                "Register it, or set the option auto.register.schemas to true.",
+            ) from None
+        return number
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
         response: dict[str, Any] = self._form.ask(self._client, path, what)
         text_of(response, "schema", what)
         return response
+
+
+def _id_in(response: Any, what: str) -> int:
+    schema_id = response.get("id") if isinstance(response, dict) else None
+    if type(schema_id) is not int or not 0 <= schema_id <= _LARGEST_ID:
+        raise schema_unusable(what, "the response holds no id")
+    return schema_id
 
 
 def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -> dict[str, str]:

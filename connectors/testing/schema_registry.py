@@ -70,7 +70,7 @@ class SchemaRegistryServer:
 
     Attributes:
         address: its URL.
-        requests: the paths that were asked for, in order.
+        requests: the paths that were asked for, in order, with POST before those to which something was sent.
         authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
         fail_serialized: the HTTP status of each request for a serialized schema, as of registries without them; or 0.
@@ -114,6 +114,7 @@ class SchemaRegistryServer:
         text: str = "",
         references: tuple[tuple[str, str, int], ...] = (),
         schema_type: str = "PROTOBUF",
+        schema_id: int | None = None,
     ) -> int:
         """Add a version to a subject, and give its id.
 
@@ -124,6 +125,7 @@ class SchemaRegistryServer:
             text: the text of the .proto file.
             references: what it imports: name of the import, subject, version.
             schema_type: AVRO and JSON are there too in real registries.
+            schema_id: the id of a schema that another subject has already; None for a new one.
         """
         serialized = ""
         if files:
@@ -132,10 +134,11 @@ class SchemaRegistryServer:
         with self._lock:
             version = 1 + sum(each.subject == subject for each in self._versions)
             listed = tuple({"name": name, "subject": other, "version": number} for name, other, number in references)
-            made = _Version(self._next_id, str(uuid.uuid4()), subject, version, schema_type, serialized, text, listed)
-            self._versions.append(made)
-            self._next_id += 1
-            return made.schema_id
+            guid = next((each.guid for each in self._versions if each.schema_id == schema_id), str(uuid.uuid4()))
+            number = self._next_id if schema_id is None else schema_id
+            self._versions.append(_Version(number, guid, subject, version, schema_type, serialized, text, listed))
+            self._next_id += schema_id is None
+            return number
 
     def guid(self, schema_id: int) -> bytes:
         """The GUID of a schema, as it stands in a frame."""
@@ -177,14 +180,18 @@ class SchemaRegistryServer:
             def do_GET(self) -> None:
                 registry._answer(self)
 
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                registry._answer(self, json.loads(body))
+
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class's name
                 """Print nothing."""
 
         return Handler
 
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+    def _answer(self, request: BaseHTTPRequestHandler, posted: dict[str, Any] | None = None) -> None:
         with self._lock:
-            self.requests.append(request.path)
+            self.requests.append(request.path if posted is None else f"POST {request.path}")
             self.authorizations.append(request.headers.get("Authorization"))
             response = self._responses.get(urlsplit(request.path).path, self._responses.get("*"))
             failure = self._failures.pop(0) if self._failures else None
@@ -203,11 +210,30 @@ class SchemaRegistryServer:
             if serialized and self.fail_serialized:
                 _send(request, self.fail_serialized, {"error_code": 50001, "message": "Internal server error"})
                 return
-            found = self._find([unquote(part) for part in url.path.split("/")[1:]])
+            path = [unquote(part) for part in url.path.split("/")[1:]]
+            found = self._find(path) if posted is None else self._find_posted(path, posted)
             if found is None:
                 _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
             else:
                 _send(request, 200, found.answer(serialized=serialized))
+
+    def _find_posted(self, path: list[str], posted: dict[str, Any]) -> _Version | None:
+        """Return the version of a subject with this schema; it is added where the path is that of all versions."""
+        text, kind = posted["schema"], posted.get("schemaType", "AVRO")
+        match path:
+            case ["subjects", subject]:
+                register = False
+            case ["subjects", subject, "versions"]:
+                register = True
+            case _:
+                return None
+        with self._lock:
+            equal = [each for each in self._versions if (each.text, each.schema_type) == (text, kind)]
+        own = [each for each in equal if each.subject == subject]
+        if not own and register:
+            self.register(subject, text=text, schema_type=kind, schema_id=equal[0].schema_id if equal else None)
+            return self._find(["subjects", subject, "versions", "latest"])
+        return own[0] if own else None
 
     def _write(self, request: BaseHTTPRequestHandler, response: _Response) -> None:
         request.close_connection = True

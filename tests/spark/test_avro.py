@@ -135,7 +135,9 @@ def test_single_objects_of_two_writers_are_written_and_read(spark: SparkSession)
     old = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
     new = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]})
     options = {"wire.format": "single-object"}
-    frame = spark.createDataFrame([(1,), (2,)], "n int").selectExpr("struct(n) AS row", "struct(bigint(n) AS n) AS wide")
+    frame = spark.createDataFrame([(1,), (2,)], "n int").selectExpr(
+        "struct(n) AS row", "struct(bigint(n) AS n) AS wide"
+    )
     messages = frame.select(to_avro("row", old, options=options).alias("value")).union(
         frame.select(to_avro("wide", new, options=options))
     )

@@ -129,7 +129,13 @@ def test_what_is_written_by_a_subject_may_refer_to_others(server: SchemaRegistry
         ({"subject": "orders"}, "OPTION_MISSING.*to_avro"),
         ({"address": "A"}, r"OPTION_MISSING.*schema\.registry\.subject"),
         ({"address": "A", "subject": "none"}, "SCHEMA_NOT_FOUND"),
-        ({"address": "A", "subject": "orders", "schema": INT}, "OPTION_CONFLICT.*nothing is registered.*to_avro"),
+        ({"address": "A", "subject": "orders", "schema": '"bytes"'}, r"SCHEMA_NOT_FOUND.*auto\.register\.schemas"),
+        ({"address": "A", "subject": "none", "schema": INT}, r"SCHEMA_NOT_FOUND.*auto\.register\.schemas"),
+        (
+            {"address": "A", "schema": INT, "options": {"subject.name.strategy": "RecordNameStrategy"}},
+            "OPTION_MISSING.*name of a record",
+        ),
+        ({"is_key": True}, "OPTION_MISSING.*isKey"),
         ({"address": "A", "subject": "a", "schema_registry": {"address": "A"}}, "OPTION_CONFLICT.*to_avro"),
         ({"options": {"mode": "PERMISSIVE"}}, "OPTION_UNKNOWN.*mode"),
     ],
@@ -140,3 +146,149 @@ def test_calls_that_write_and_make_no_sense_are_refused(
     given = json.loads(json.dumps(arguments).replace('"A"', json.dumps(server.address)))
     with pytest.raises(ConnectorError, match=text):
         encode_call(given.pop("schema", ""), **given)
+
+
+# -- to_avro with a schema and a registry ------------------------------------------------------------------------
+
+ORDER = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "n", "type": "long"}]})
+STRUCTS = pa.StructArray.from_arrays([pa.array([{"n": 1}, {"n": -1}])], ["value"])
+REGISTER = {"auto.register.schemas": "true"}
+
+
+def frames(number: int) -> list[bytes]:
+    return [b"\0" + number.to_bytes(4, "big") + message for message in (b"\2", b"\1")]
+
+
+def test_a_schema_that_its_subject_has_is_written_by_and_asked_for_once(server: SchemaRegistryServer) -> None:
+    number = server.register("o", text=ORDER, schema_type="AVRO")
+    server.register("o", text=INT, schema_type="AVRO")
+    for _ in range(5):  # as in foreachBatch
+        call = encode_call(ORDER, None, "o", server.address)
+        for _ in range(3):
+            assert call(STRUCTS).to_pylist() == frames(number)
+    assert server.requests == ["POST /subjects/o"]
+
+
+def test_a_schema_is_registered_only_if_asked_and_once(server: SchemaRegistryServer) -> None:
+    with pytest.raises(SourceGoneError, match=r"SCHEMA_NOT_FOUND.*auto\.register\.schemas"):
+        encode_call(ORDER, None, "orders", server.address)
+    assert decode_call(None, None, "orders", server.address)[0].schema == LONG
+    for _ in range(5):
+        call = encode_call(ORDER, REGISTER, "orders", server.address)
+        assert call(STRUCTS).to_pylist() == frames(3)
+    assert [path for path in server.requests if "POST" in path][1:] == ["POST /subjects/orders/versions"]
+    assert decode_call(None, None, "orders", server.address)[0].schema == ORDER
+    again = encode_call(ORDER, REGISTER, "copy", server.address)
+    assert again.frame == 3  # as registries do: one id for one schema
+
+
+def test_the_latest_version_is_written_by_where_a_schema_only_names_its_subject(server: SchemaRegistryServer) -> None:
+    more = json.loads(ORDER) | {"fields": [{"name": "n", "type": "long"}, {"name": "m", "type": ["null", "int"]}]}
+    number = server.register("shop.Order", text=json.dumps(more), schema_type="AVRO")
+    options = {"use.latest.version": "true", "subject.name.strategy": "RecordNameStrategy"}
+    call = encode_call(ORDER, options, None, server.address)
+    assert (call.schema, call.frame) == (json.dumps(more), number)
+    assert server.requests == ["/subjects/shop.Order/versions/latest"]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_key", "subject"),
+    [
+        ({"topic": "t"}, False, "t-value"),
+        ({"topic": "t"}, True, "t-key"),
+        ({"topic": "t", "subject.name.strategy": "TopicNameStrategy"}, False, "t-value"),
+        ({"subject.name.strategy": "RecordNameStrategy"}, False, "shop.Order"),
+        ({"topic": "t", "subject.name.strategy": "RecordNameStrategy"}, True, "shop.Order"),
+        ({"topic": "t", "subject.name.strategy": "TopicRecordNameStrategy"}, True, "t-shop.Order"),
+        (
+            {"topic": "t", "subject.name.strategy": "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy"},
+            False,
+            "t-shop.Order",
+        ),
+    ],
+)
+def test_strategies_name_subjects_as_confluents_serializers_do(
+    server: SchemaRegistryServer, options: dict[str, str], is_key: bool, subject: str
+) -> None:
+    number = server.register(subject, text=ORDER, schema_type="AVRO")
+    for schema_registry in (None, {"address": server.address}):
+        address = server.address if schema_registry is None else None
+        call = encode_call(ORDER, options, None, address, schema_registry=schema_registry, is_key=is_key)
+        assert call.frame == number
+    assert server.requests == [f"POST /subjects/{subject}"]
+
+
+def test_a_topic_names_the_subject_whose_latest_version_is_written_by(server: SchemaRegistryServer) -> None:
+    number = server.register("t-value", text=ORDER, schema_type="AVRO")
+    call = encode_call("", {"topic": "t"}, None, server.address)
+    assert (call.schema, call.frame) == (ORDER, number)
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_schema_that_the_registry_refuses_is_named_with_its_reason(server: SchemaRegistryServer, status: int) -> None:
+    body = json.dumps({"error_code": status, "message": "READER_FIELD_MISSING_DEFAULT_VALUE"}).encode()
+    server.respond("/subjects/orders/versions", status, body)
+    with pytest.raises(ConnectorError, match=r"SCHEMA_REFUSED.*schema of orders.*READER_FIELD_MISSING_DEFAULT_VALUE"):
+        encode_call(ORDER, REGISTER, "orders", server.address)
+    server.respond("/subjects/orders/versions", status, b"\xff")
+    with pytest.raises(ConnectorError, match="SCHEMA_REFUSED"):
+        encode_call(ORDER, REGISTER, "orders", server.address)
+
+
+def test_registering_is_tried_again_while_the_registry_does_not_answer(server: SchemaRegistryServer) -> None:
+    server.fail(503, 0, 500)
+    call = encode_call(ORDER, REGISTER, "orders", server.address)
+    assert call.frame == 3
+    assert server.requests == ["POST /subjects/orders/versions"] * 4
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id": "1"}', b'{"id": -1}', b'{"id": true}', b'{"id": 4294967296}'])
+def test_an_answer_without_an_id_is_named(server: SchemaRegistryServer, body: bytes) -> None:
+    server.respond("/subjects/orders", 200, body)
+    with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*no id"):
+        encode_call(ORDER, None, "orders", server.address)
+
+
+@pytest.mark.parametrize(("status", "followed"), [(301, False), (302, False), (303, False), (307, True), (308, True)])
+def test_what_is_sent_follows_no_redirect_that_would_change_it(
+    server: SchemaRegistryServer, status: int, followed: bool
+) -> None:
+    registry = {"address": server.address, "subject": "s", "basic.auth.user.info": "canary-user:canary-password"}
+    with SchemaRegistryServer() as target:
+        server.respond("/subjects/s", status, headers={"Location": f"{target.address}/subjects/orders"})
+        with pytest.raises(ConnectorError) as caught:
+            encode_call(INT, schema_registry=registry)
+        assert caught.value.code == ("SCHEMA_REGISTRY_REDIRECT" if followed else "SCHEMA_UNUSABLE")
+        assert "canary" not in str(caught.value)
+        assert target.requests == []
+    server.respond("/subjects/s", status, headers={"Location": "/subjects/orders"})
+    if followed:
+        assert encode_call(INT, schema_registry=registry).frame == 1
+    else:
+        with pytest.raises(ConnectorError, match="SCHEMA_UNUSABLE"):
+            encode_call(INT, schema_registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "text"),
+    [
+        (REGISTER | {"use.latest.version": "true"}, ORDER, r"OPTION_CONFLICT.*use\.latest\.version"),
+        (REGISTER, "", r"OPTION_MISSING.*auto\.register\.schemas.*Give the schema"),
+        ({"topic": "t"}, ORDER, "OPTION_CONFLICT.*topic"),
+        ({"subject.name.strategy": "RecordNameStrategy"}, ORDER, r"OPTION_CONFLICT.*subject\.name\.strategy"),
+        ({"subject.name.strategy": "recordname"}, ORDER, "OPTION_ILLEGAL.*TopicRecordNameStrategy"),
+        ({"auto.register": "true"}, ORDER, r"OPTION_UNKNOWN.*auto\.register\.schemas"),
+    ],
+)
+def test_options_for_writing_that_make_no_sense_are_refused(
+    server: SchemaRegistryServer, options: dict[str, str], schema: str, text: str
+) -> None:
+    with pytest.raises(OptionError, match=text):
+        encode_call(schema, options, "orders", server.address)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("name", ["auto.register.schemas", "use.latest.version", "topic"])
+def test_options_of_a_registry_need_one(name: str) -> None:
+    with pytest.raises(OptionError, match=f"OPTION_MISSING.*{name}.*schemaRegistryAddress"):
+        encode_call(ORDER, {name: "true"})

@@ -1,0 +1,108 @@
+"""Subjects of a schema registry that messages are written by: named by a strategy of Confluent's serializers, or given.
+
+A part of the options of every function that writes messages; the names are those of Confluent's serializers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import BOOLEAN, STRING, Kind
+from connectors.registry.options import RegistryOptions
+
+__all__ = ["SubjectNames", "SubjectOptions", "subject_of"]
+
+_TOPIC: Final = "topic"
+_STRATEGY: Final = "subject.name.strategy"
+_REGISTER: Final = "auto.register.schemas"
+_LATEST: Final = "use.latest.version"
+
+
+class SubjectNames(StrEnum):
+    """How a subject is named."""
+
+    TOPIC = "TopicNameStrategy"
+    RECORD = "RecordNameStrategy"
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+
+
+def _parse_strategy(text: str) -> SubjectNames:
+    """Return the strategy of this name; Java's clients give it with its package."""
+    try:
+        return SubjectNames(text.rpartition(".")[2])
+    except ValueError:
+        raise ValueError(f"it is not one of {', '.join(SubjectNames)}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectOptions:
+    """What is written by, where there is a registry."""
+
+    auto_register: bool = option(
+        _REGISTER,
+        BOOLEAN,
+        "With a registry and a schema: add the schema to its subject where it is not in it. Else a schema that the "
+        "subject does not have is an error. In Confluent's serializers the default is true.",
+        default="false",
+    )
+    use_latest: bool = option(
+        _LATEST,
+        BOOLEAN,
+        "With a registry and a schema: write by the latest version of the subject, which the schema then only names.",
+        default="false",
+    )
+    strategy: SubjectNames = option(
+        _STRATEGY,
+        Kind("choice", f"{', '.join(SubjectNames)}, with or without a package of Java", _parse_strategy),
+        "How the subject is named, where none is given: TOPIC-value (TOPIC-key with isKey), the full name of the "
+        "schema's record, or TOPIC-RECORD.",
+        default=SubjectNames.TOPIC.value,
+    )
+    topic: str | None = option(
+        _TOPIC, STRING, "The topic that messages are written to, from which the subject has its name.", default=None
+    )
+
+    def check(self, function: str, registry: RegistryOptions | None, *, has_schema: bool) -> None:
+        """Raise OptionError for options that contradict another, or that nothing is there for."""
+        given = {
+            _REGISTER: self.auto_register,
+            _LATEST: self.use_latest,
+            _STRATEGY: self.strategy is not SubjectNames.TOPIC,
+            _TOPIC: self.topic is not None,
+        }
+        for name in (name for name, is_given in given.items() if is_given):
+            if registry is None:
+                what = f"{name} is about a schema registry, and there is none"
+                raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
+            if registry.subject is not None and name in {_STRATEGY, _TOPIC}:
+                raise conflict(function, name, "schema.registry.subject", "both name the subject", "Give one.")
+        if self.auto_register and self.use_latest:
+            raise conflict(function, _REGISTER, _LATEST, "the latest version is registered", "Give one.")
+        if self.auto_register and not has_schema:
+            what = f"{_REGISTER} needs a schema to register"
+            raise OptionError("OPTION_MISSING", what, function, "Give the schema.")
+
+
+def subject_of(options: SubjectOptions, registry: RegistryOptions, record: str, *, is_key: bool) -> str:
+    """Return the subject that messages are written by; `record` is the full name of their record, if there is one.
+
+    Raises:
+        OptionError: there is no subject, and nothing to name one by.
+    """
+    if registry.subject is not None:
+        return registry.subject
+    if options.strategy is not SubjectNames.RECORD and options.topic is None:
+        what = "The option schema.registry.subject is required"
+        raise OptionError(
+            "OPTION_MISSING", what, "schemaRegistry", "Give the subject, or the topic as the option topic."
+        )
+    if options.strategy is SubjectNames.TOPIC:
+        return f"{options.topic}-{'key' if is_key else 'value'}"
+    if not record:
+        what = f"{options.strategy} needs the name of a record, and there is none"
+        raise OptionError("OPTION_MISSING", what, _STRATEGY, "Give the schema of a record, or the subject.")
+    return record if options.strategy is SubjectNames.RECORD else f"{options.topic}-{record}"
