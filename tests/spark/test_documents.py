@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -540,7 +541,7 @@ def test_the_job_in_the_manifest_for_kubernetes_stores_the_messages(
 
 def test_the_page_on_registries_decodes_and_encodes(spark: SparkSession, tmp_path: Path) -> None:
     page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
-    first, second = [one.text for one in blocks(page) if one.language == "python"]
+    *_, first, second = [one.text for one in blocks(page) if "test_the_page_on_registries_decodes" in one.run_by]
     (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
     order = compiled('syntax = "proto3"; message Order { string id = 1; double amount = 2; }')
     frame = frame_of(1, b"\x0a\x02o1")
@@ -557,6 +558,34 @@ def test_the_page_on_registries_decodes_and_encodes(spark: SparkSession, tmp_pat
         assert set(server.authorizations) == {"Basic " + base64.b64encode(b"key:secret").decode()}
     exec(compile(second.replace("orders.desc", str(descriptors)), "schema-registry.md", "exec"), names)
     assert "order_id" in names["orders"].schema["order"].dataType.names
+
+
+def test_the_page_on_registries_reads_and_writes_avro(spark: SparkSession) -> None:
+    page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
+    read, write, moved = [one.text for one in blocks(page) if "reads_and_writes_avro" in one.run_by]
+    field = {"name": "id", "type": "string"}
+    amount = {"name": "amount", "type": "double", "default": 0}
+    versions = [{"type": "record", "name": "Order", "fields": fields} for fields in ([field], [field, amount])]
+    messages = [b"\0\0\0\0\1\4o1", b"\0\0\0\0\2\4o2" + struct.pack("<d", 1.5), b"no frame"]
+    address = "https://psrc-abc12.eu-west-1.aws.confluent.cloud"
+    with SchemaRegistryServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGISTRY_KEY_AND_SECRET", "key:secret")
+        for version in versions:
+            server.register("orders-value", text=json.dumps(version), schema_type="AVRO")
+        names: dict[str, Any] = {"events": spark.createDataFrame([(one,) for one in messages], "value BINARY")}
+        for text in (read, write):
+            exec(compile(text.replace(address, server.address), "schema-registry.md", "exec"), names)
+        assert [tuple(row) for row in names["orders"].collect()] == [("o1", 0.0), ("o2", 1.5)]
+        assert [bytes(row.value) for row in names["bad"].collect()] == [b"no frame"]
+        written = [bytes(row.value) for row in names["frames"].collect()]
+        assert written == [
+            b"\0\0\0\0\3\4" + one + struct.pack("<d", value) for one, value in ((b"o1", 0), (b"o2", 1.5))
+        ]
+        assert [path for path in server.requests if "POST" in path] == ["POST /subjects/copies-value/versions"]
+        names["events"] = spark.createDataFrame([(one,) for one in messages[:2]], "value BINARY")
+        exec(compile(moved.replace(address, server.address), "schema-registry.md", "exec"), names)
+        assert [bytes(row.value[:8]) for row in names["frames"].collect()] == [b"\0\0\0\0\2\4o1", b"\0\0\0\0\2\4o2"]
+        assert set(server.authorizations) == {"Basic " + base64.b64encode(b"key:secret").decode()}
 
 
 def frame_of(schema: int, message: bytes) -> bytes:

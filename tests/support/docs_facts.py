@@ -423,6 +423,9 @@ def known_names() -> frozenset[str]:
     }
     others = {"explicitHashKey"}  # a column that only the sink has
     others |= {"txnAppId", "txnVersion"}  # Delta's
+    others |= {"avroSchemaEvolutionMode"}  # Databricks'
+    others |= {f"{way}{kind}Avro" for way in ("from", "to") for kind in ("Confluent", "Simple")}  # ABRiS'
+    others |= {"downloadReaderSchemaByLatestVersion", "downloadSchemaByLatestVersion"}
     return frozenset(option_names() | columns | parameters | methods | protobuf | others)
 
 
