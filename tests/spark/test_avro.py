@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PythonException
@@ -144,3 +146,21 @@ def test_single_objects_of_two_writers_are_written_and_read(spark: SparkSession)
     assert {bytes(row.value[:2]) for row in messages.collect()} == {b"\xc3\x01"}
     rows = messages.select(from_avro("value", new, options, writerSchemas=[old]).alias("row")).select("row.n").collect()
     assert [row.n for row in rows] == [1, 2, 1, 2]
+
+
+def test_the_example_reads_orders_of_two_versions_and_a_bad_record(spark: SparkSession, tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "examples" / "avro_orders.py"
+    spec = importlib.util.spec_from_file_location("avro_orders", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    bad, *rows = example.main(spark, tmp_path)
+    assert [(row["id"], row["total"], row["currency"], row["error"], row["message"]) for row in rows] == [
+        ("new-1", 2.5, "USD", None, None),
+        ("new-2", 5.0, "USD", None, None),
+        ("old-1", 1.5, "EUR", None, None),
+        ("old-2", 3.0, "EUR", None, None),
+    ]
+    assert (bad["id"], bytes(bad["message"])) == (None, b"not an order")
+    assert "is no Confluent frame" in bad["error"]
