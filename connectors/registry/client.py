@@ -143,7 +143,7 @@ class RegistryClient:
 
     def _refused(self, status: int, body: bytes, what: str) -> ConnectorError:
         try:
-            why = str(json.loads(body)["message"])[:_MOST_SHOWN]
+            why = str(json.loads(body)["message"])[:_MOST_SHOWN].encode(errors="replace").decode()
         except (ValueError, TypeError, KeyError, RecursionError):
             why = "it does not say why"
         return ConnectorError(

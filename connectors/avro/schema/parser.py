@@ -84,10 +84,7 @@ def parse_schema(text: str, where: str, references: Sequence[str] = ()) -> AvroT
         AvroAnalysisError: CANNOT_PARSE_AVRO_SCHEMA, which says what is wrong.
     """
     try:
-        parser = _Parser()
-        for reference in references:
-            parser.parse(json.loads(reference), "")
-        return parser.parse(json.loads(text), "")
+        return _Parser().parse_all([*references, text])
     except RecursionError:
         why = _TOO_DEEP
     except (ValueError, TypeError, AttributeError) as error:
@@ -106,6 +103,12 @@ class _Parser:
     def __init__(self) -> None:
         self._names: dict[str, AvroType] = {}
         self._level = 0
+
+    def parse_all(self, texts: Sequence[str]) -> AvroType:
+        """Return the schema in the last text."""
+        *_, last = (self.parse(json.loads(text), "") for text in texts)
+        self._check_records()
+        return last
 
     def parse(self, schema: Any, namespace: str) -> AvroType:
         self._level += 1
@@ -181,20 +184,36 @@ class _Parser:
             default = entry.get("default", NO_DEFAULT)
             aliases = tuple(entry.get("aliases") or ())
             made.fields.append(AvroField(entry["name"], self.parse(entry.get("type"), space), default, aliases))
-        if _holds_itself(made):
-            raise ValueError(f"the record {name!r} holds itself without an end")
         return made
+
+    def _check_records(self) -> None:
+        """Raise ValueError for a record of which each value needs another one: no union, array or map is in between."""
+        is_open: dict[int, bool] = {}
+        for record in self._names.values():
+            path = [] if id(record) in is_open else [(record, iter(record.fields))]
+            while path:
+                current, fields = path[-1]
+                is_open[id(current)] = True
+                inner = next((each.type for each in fields if each.type.kind == "record"), None)
+                if inner is None:
+                    is_open[id(current)] = False
+                    path.pop()
+                elif is_open.get(id(inner)):
+                    raise ValueError(f"the record {inner.name!r} holds itself without an end")
+                elif id(inner) not in is_open:
+                    path.append((inner, iter(inner.fields)))
 
 
 def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
     if not isinstance(fields, list) or not all(isinstance(entry, dict) for entry in fields):
         raise ValueError(f"the record {record!r} has no list of fields")
-    names = [entry.get("name") for entry in fields]
-    for name in names:
+    names = set[str]()
+    for name in (entry.get("name") for entry in fields):
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{_shown(name)} is no name of a field of the record {record!r}")
-        if names.count(name) > 1:
+        if name in names:
             raise ValueError(f"the record {record!r} has the field {name!r} twice")
+        names.add(name)
     return fields
 
 
@@ -206,19 +225,6 @@ def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
         return name, name.rpartition(".")[0]
     space = namespace if isinstance(namespace, str) else inherited
     return (f"{space}.{name}" if space else name), space
-
-
-def _holds_itself(record: AvroType) -> bool:
-    """Return whether each value of a record needs another one in it: no union, array or map is in between."""
-    pending, seen = [record], set[int]()
-    while pending:
-        for inner in pending.pop().fields:
-            if inner.type is record:
-                return True
-            if inner.type.kind == "record" and id(inner.type) not in seen:
-                seen.add(id(inner.type))
-                pending.append(inner.type)
-    return False
 
 
 def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:

@@ -230,9 +230,11 @@ def test_a_schema_that_the_registry_refuses_is_named_with_its_reason(server: Sch
     server.respond("/subjects/orders/versions", status, body)
     with pytest.raises(ConnectorError, match=r"SCHEMA_REFUSED.*schema of orders.*READER_FIELD_MISSING_DEFAULT_VALUE"):
         encode_call(ORDER, REGISTER, "orders", server.address)
-    server.respond("/subjects/orders/versions", status, b"\xff")
-    with pytest.raises(ConnectorError, match="SCHEMA_REFUSED"):
-        encode_call(ORDER, REGISTER, "orders", server.address)
+    for odd in (b"\xff", b"[]", b"{}", b'"x"', b"[" * 10_000, b"1" * 5000, b'{"message": "\\ud800\\n"}'):
+        server.respond("/subjects/orders/versions", status, odd)
+        with pytest.raises(ConnectorError, match="SCHEMA_REFUSED") as caught:
+            encode_call(ORDER, REGISTER, "orders", server.address)
+        assert str(caught.value).encode().decode().isprintable()
 
 
 def test_registering_is_tried_again_while_the_registry_does_not_answer(server: SchemaRegistryServer) -> None:

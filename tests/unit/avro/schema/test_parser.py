@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -76,3 +77,27 @@ def test_names_are_looked_up_in_the_namespace_that_they_stand_in() -> None:
 )
 def test_a_logical_type_that_does_not_fit_is_ignored(schema: Any, logical: str) -> None:
     assert parse_schema(json.dumps(schema), "here").logical == logical
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_records_that_hold_each_other_in_a_circle_without_an_end_are_refused(hops: int) -> None:
+    inner: Any = "R0"
+    for number in reversed(range(hops)):
+        inner = record({"name": "a", "type": "int"}, {"name": "b", "type": inner}, name=f"R{number}")
+    with pytest.raises(AvroAnalysisError, match="'R0' holds itself without an end"):
+        parse_schema(json.dumps(inner), "here")
+    twice = record({"name": "a", "type": record(name="S")}, {"name": "b", "type": "S"})
+    assert len(parse_schema(json.dumps(twice), "here").fields) == 2
+    ended = record({"name": "a", "type": {"type": "array", "items": "R"}}, {"name": "b", "type": ["null", "R"]})
+    assert parse_schema(json.dumps(ended), "here").name == "R"
+
+
+def test_schemas_of_some_megabytes_are_parsed_in_bounded_time() -> None:
+    """With a time that grows by the square, each of these would take many minutes."""
+    names = [f"f{number}" for number in range(100_000)]
+    wide = record(*({"name": name, "type": "int"} for name in names))
+    assert len(parse_schema(json.dumps(wide), "here").fields) == len(names)
+    chain = [{"name": names[0], "type": record(name="f0")}]
+    for before, name in itertools.pairwise(names[:50_000]):
+        chain.append({"name": name, "type": record({"name": "a", "type": before}, name=name)})
+    assert len(parse_schema(json.dumps(record(*chain)), "here").fields) == len(chain)
