@@ -15,6 +15,7 @@ from pyspark.sql import Row, SparkSession
 from connectors.avro import from_avro, to_avro
 from connectors.avro.errors import AvroAnalysisError
 from connectors.core.errors import OptionError
+from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.avro_cases import MESSAGE, ORDER, VALUE
 from tests.support.avro_rig import encode
 
@@ -164,3 +165,17 @@ def test_the_example_reads_orders_of_two_versions_and_a_bad_record(spark: SparkS
     ]
     assert (bad["id"], bytes(bad["message"])) == (None, b"not an order")
     assert "is no Confluent frame" in bad["error"]
+
+
+def test_a_null_among_headers_is_none_and_a_column_of_texts_is_refused(spark: SparkSession) -> None:
+    with SchemaRegistryServer() as server:
+        registry = {"address": server.address, "subject": "n"}
+        prefix = (b"\1" + server.guid(server.register("n", text='"int"', schema_type="AVRO"))).hex()
+        header = f"named_struct('key', '__value_schema_id', 'value', X'{prefix}')"
+        for headers in (f"array(NULL, {header}, NULL)", f"map('__value_schema_id', X'{prefix}')"):
+            frame = spark.sql(f"SELECT X'02' AS value, {headers} AS headers")
+            read = frame.select(from_avro("value", schemaRegistry=registry, headers="headers").alias("n"))
+            assert read.collect() == [Row(n=1)]
+        frame = spark.sql("SELECT X'02' AS value, map('__value_schema_id', 'text') AS headers")
+        with pytest.raises(PythonException, match=r"\[DATATYPE_MISMATCH\].*MAP<STRING, BINARY>"):
+            frame.select(from_avro("value", schemaRegistry=registry, headers="headers")).collect()
