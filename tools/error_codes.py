@@ -99,6 +99,8 @@ class _Tree:
         self._errors = {
             "AvroAnalysisError",
             "AvroDataError",
+            "JsonAnalysisError",
+            "JsonDataError",
             "ProtobufAnalysisError",
             "ProtobufDataError",
             *(name for name in core_errors.__all__ if name.endswith("Error")),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from connectors.avro.options import AvroOptions, AvroWriteOptions
+from connectors.json.options import JsonOptions
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -22,6 +23,7 @@ from connectors.registry.options import RegistryOptions
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page
+from tools.reference_json import JSON_RULES
 from tools.reference_metrics import metrics_page
 from tools.reference_options import Declared, Group, option_pages
 from tools.reference_python import python_page, testing_page
@@ -166,6 +168,17 @@ _AVRO_WRITE_GROUPS = (
         "Writing by a schema registry",
         "to",
         "topic subject.name.strategy auto.register.schemas use.latest.version",
+    ),
+)
+_JSON_GROUPS = (
+    Group("Bad records", "from", "mode on.error columnNameOfCorruptRecord"),
+    Group("Types of columns", "from", "recursiveFieldMaxDepth"),
+    Group(
+        "How JSON is read",
+        "from",
+        "allowComments allowUnquotedFieldNames allowSingleQuotes allowNumericLeadingZeros "
+        "allowBackslashEscapingAnyCharacter allowUnquotedControlChars allowNonNumericNumbers dateFormat "
+        "timestampFormat timeZone locale enableDateTimeParsingFallback maxNestingDepth maxNumLen maxStringLen",
     ),
 )
 _PROTOBUF_GROUPS = (
@@ -509,12 +522,45 @@ def _avro() -> str:
     )
 
 
+def _json() -> str:
+    table, details = option_pages(Declared(JsonOptions, _JSON_GROUPS))
+    return "\n".join(
+        [
+            "# `from_json_registry` and `to_json_registry`",
+            "",
+            "<!-- blocks not run: signatures -->",
+            "Generated from the code by `./dev docs`.",
+            "",
+            "```python",
+            "from connectors.json import from_json_registry, to_json_registry",
+            "",
+            "from_json_registry(data, schema=None, options=None, subject=None, schemaRegistryAddress=None, *,",
+            "                   schemaRegistry=None, headers=None, isKey=False, fields=None)",
+            "to_json_registry(data, options=None, subject=None, schemaRegistryAddress=None, *, schemaRegistry=None)",
+            "```",
+            "",
+            JSON_RULES,
+            "",
+            "## Options",
+            "",
+            "Those of `from_json_registry`. Names in any case, values as texts. An unknown option is an error that",
+            "names the nearest one. `to_json_registry` passes its options to Spark's `to_json` as they are.",
+            *table,
+            "",
+            "## Options in detail",
+            *details,
+            "",
+        ]
+    )
+
+
 PAGES: Mapping[Path, Callable[[], str]] = {
     Path("docs/reference/pubsub.md"): _pubsub,
     Path("docs/reference/kafka.md"): _kafka,
     Path("docs/reference/kinesis.md"): _kinesis,
     Path("docs/reference/protobuf.md"): _protobuf,
     Path("docs/reference/avro.md"): _avro,
+    Path("docs/reference/json.md"): _json,
     Path("docs/reference/command-line.md"): commands_page,
     Path("docs/reference/errors.md"): errors_page,
     Path("docs/reference/metrics.md"): metrics_page,

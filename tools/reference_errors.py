@@ -29,6 +29,7 @@ _GROUPS: Final = {
     "spool": "The spool and its fetchers",
     "protobuf": "`from_protobuf` and `to_protobuf`",
     "avro": "`from_avro`, `to_avro`",
+    "json": "`from_json_registry`, `to_json_registry`",
     "registry": "Schema registries",
     "observe": "Watching and supervising",
     "doctor": "This machine and its Spark",

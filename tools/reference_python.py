@@ -16,6 +16,7 @@ __all__ = ["PUBLIC_MODULES", "TESTING_MODULES", "python_page", "testing_page"]
 PUBLIC_MODULES = (
     "connectors",
     "connectors.avro",
+    "connectors.json",
     "connectors.protobuf",
     "connectors.observe",
     "connectors.spool",

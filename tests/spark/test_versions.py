@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from connectors import register
 from connectors.avro import from_avro, to_avro
 from connectors.core.processes.spark import ADMISSION_CONTROL
+from connectors.json import from_json_registry, to_json_registry
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.worker import Engine
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -430,6 +431,46 @@ def test_avro_is_written_in_frames_by_the_latest_version_of_a_subject(spark: Spa
         prefix = b"\0" + number.to_bytes(4, "big")
         assert [row.value for row in written.collect()] == [prefix + b"\x02", prefix + b"\x04"]
         read = written.select(from_avro("value", None, None, "orders", server.address).alias("v"))
+        assert [row.v.id for row in read.collect()] == [1, 2]
+
+
+JSON_ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "any": True, "tags": {"items": {"type": "string"}}},
+}
+
+
+def test_json_in_frames_is_read_by_the_schema_of_a_registry(spark: SparkSession) -> None:
+    days = {"id": {"type": "integer"}, "day": {"type": "integer", "title": "org.apache.kafka.connect.data.Date"}}
+    with SchemaRegistryServer() as server:
+        texts = [json.dumps(each) for each in (JSON_ORDER, {"type": "object", "properties": days})]
+        ids = [server.register(name, text=text, schema_type="JSON") for name, text in zip("od", texts, strict=True)]
+        first, second = (b"\0" + number.to_bytes(4, "big") for number in ids)
+        header = [Row(key="__value_schema_id", value=bytearray(second))]
+        rows = [(first + b'{"id": 1, "any": [2]}', None), (b'{"id": 3, "day": 4}', header), (b"{}", None), (None, None)]
+        frame = spark.createDataFrame(rows, "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>").coalesce(
+            1
+        )
+        options = {"mode": "PERMISSIVE", "on.error": "column"}
+        orders = frame.select(
+            from_json_registry("value", None, None, "o", server.address, headers="headers").alias("order"),
+            from_json_registry("value", None, options, "d", server.address, headers="headers").alias("day"),
+        ).selectExpr("order.id", "to_json(order.any) AS text", "order", "day")
+        found = orders.drop("order").collect()
+    assert [(row.id, row.text) for row in found] == [(1, "[2]"), (3, None), (None, None), (None, None)]
+    assert found[1].day == Row(value=Row(id=3, day=date(1970, 1, 5)), error=None)
+    assert "begins with 7b 7d" in found[2].day.error
+    assert found[3].day is None
+
+
+def test_json_is_written_in_frames_by_the_latest_version_of_a_subject(spark: SparkSession) -> None:
+    frame = spark.range(1, 3).coalesce(1).selectExpr("struct(id) AS v")
+    with SchemaRegistryServer() as server:
+        number = server.register("orders", text=json.dumps(JSON_ORDER), schema_type="JSON")
+        written = frame.select(to_json_registry("v", None, "orders", server.address).alias("value"))
+        prefix = b"\0" + number.to_bytes(4, "big")
+        assert [row.value for row in written.collect()] == [prefix + b'{"id":1}', prefix + b'{"id":2}']
+        read = written.select(from_json_registry("value", None, None, "orders", server.address).alias("v"))
         assert [row.v.id for row in read.collect()] == [1, 2]
 
 

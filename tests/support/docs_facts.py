@@ -28,6 +28,7 @@ from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
 from connectors.avro.options import AvroOptions
 from connectors.core.options.declaration import declared_options
+from connectors.json.options import JsonOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
@@ -418,14 +419,16 @@ def known_names() -> frozenset[str]:
     parameters = {name for one in functions if inspect.isfunction(one) for name in inspect.signature(one).parameters}
     spark = (DataFrame, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
-    protobuf = {
-        one.name for kind in (AvroOptions, ProtobufOptions, RegistryOptions) for one in declared_options(kind).values()
-    }
+    kinds = (AvroOptions, JsonOptions, ProtobufOptions, RegistryOptions)
+    protobuf = {one.name for kind in kinds for one in declared_options(kind).values()}
     others = {"explicitHashKey"}  # a column that only the sink has
     others |= {"txnAppId", "txnVersion"}  # Delta's
     others |= {"avroSchemaEvolutionMode"}  # Databricks'
     others |= {f"{way}{kind}Avro" for way in ("from", "to") for kind in ("Confluent", "Simple")}  # ABRiS'
     others |= {"downloadReaderSchemaByLatestVersion", "downloadSchemaByLatestVersion"}
+    others |= {"allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"}  # of JSON Schema
+    others |= {"dependentSchemas", "unevaluatedProperties"}
+    others |= {"ignoreNullFields", "contentId", "globalId"}  # of Spark's to_json, and Apicurio's
     return frozenset(option_names() | columns | parameters | methods | protobuf | others)
 
 

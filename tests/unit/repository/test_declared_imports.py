@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A folder of connectors/ needs the extra of its name, and the core where there is none. These differ: the folders that
 # connectors share, and the modules that need an optional package and say what is not possible without it.
-SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "functions": {"avro", "protobuf"}, "registry": {"avro", "protobuf"}}
+_FORMATS = {"avro", "json", "protobuf"}
+SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "functions": _FORMATS, "registry": _FORMATS}
 OPTIONAL = {
     "connectors.cli.demo.job": "pubsub",
     "connectors.cli.demo.run": "testing",
@@ -40,7 +41,7 @@ OPTIONAL = {
 }
 # Brought by whoever runs Spark; Spark 4.0 asks for pandas itself where it is used.
 OF_SPARK = {"pyspark", "py4j", "pandas"}
-FOLDERS = ("cli", "avro", "kafka", "kinesis", "protobuf", "pubsub", "spool", "testing")
+FOLDERS = ("cli", "avro", "json", "kafka", "kinesis", "protobuf", "pubsub", "spool", "testing")
 
 
 def declared(extra: str) -> set[str]:

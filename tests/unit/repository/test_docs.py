@@ -14,6 +14,7 @@ import connectors
 from connectors.avro.options import AvroOptions, AvroWriteOptions
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
+from connectors.json.options import JsonOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.registry.options import RegistryOptions
 from tests.support import docs_facts
@@ -223,11 +224,16 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
         for option in declared_options(kind).values()
         if f"\n### `{option.name}`\n" not in REFERENCE["avro.md"]
     ]
+    missing += [
+        ("json", "JsonOptions", option.name)
+        for option in declared_options(JsonOptions).values()
+        if f"\n### `{option.name}`\n" not in REFERENCE["json.md"]
+    ]
     assert not missing
 
 
 def test_every_class_of_options_is_known_to_these_tests() -> None:
-    known = {*OPTIONS.values(), AvroOptions, AvroWriteOptions, ProtobufOptions, RegistryOptions}
+    known = {*OPTIONS.values(), AvroOptions, AvroWriteOptions, JsonOptions, ProtobufOptions, RegistryOptions}
     for each in pkgutil.walk_packages(connectors.__path__, "connectors."):
         if each.name.endswith("options") and not each.name.startswith("connectors.core"):
             module = importlib.import_module(each.name)

@@ -46,6 +46,7 @@ def test_a_page_that_the_code_names_is_there(link: str) -> None:
         ("kafka", {"kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "topic"}),
         ("protobuf", set()),
         ("avro", set()),
+        ("json", set()),
     ],
 )
 def test_the_page_begins_with_one_table_of_all_options_the_required_ones_first(page: str, required: set[str]) -> None:
@@ -66,4 +67,4 @@ def test_each_error_code_is_in_one_table_and_links_to_its_details() -> None:
     rows = re.findall(r"^\| \[`([\w.]+)`\]\(#([\w-]+)\) \| .+ \| .+ \|$", tables, re.MULTILINE)
     assert [code for code, _ in sorted(rows)] == re.findall(r"^### `(.+)`$", details, re.MULTILINE)
     assert [code for code, _ in sorted(rows)] == [code.code for code in error_codes()]
-    assert len(tables.splitlines()) < 450, "tables, not prose"
+    assert len(tables.splitlines()) < 500, "tables, not prose"

@@ -1,0 +1,221 @@
+"""`from_json_registry` and `to_json_registry` as column functions, which need no jar.
+
+Only the first bytes of a message go to a Python worker, which reads its frame and asks the registry for the writer's
+schema. Its JSON stays in the JVM, where Spark's own ``from_json`` decodes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import conflict
+from connectors.functions.calls import active_session, function_of
+from connectors.functions.pandas_columns import named
+from connectors.json.errors import JsonAnalysisError
+from connectors.json.expressions import decoded_json
+from connectors.json.options import JsonOptions, parse_json_options
+from connectors.json.registry import RegisteredSchema, registry_of
+from connectors.json.schema.columns import JsonColumn, json_column
+from connectors.json.schema.parser import Documents, parse_schemas
+from connectors.json.worker import PREFIX_BYTES, FrameCall
+from connectors.registry.options import RegistryOptions, parse_registry_options
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import ColumnOrName
+
+__all__ = ["from_json_registry", "to_json_registry"]
+
+_PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
+
+
+def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from_avro
+    data: ColumnOrName,
+    schema: str | None = None,
+    options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803 - as in from_avro
+    *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    headers: ColumnOrName | None = None,
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
+    fields: Sequence[str] | None = None,
+) -> Column:
+    """Convert a BINARY column of JSON in Confluent's frames into a column of what it holds; NULL stays NULL.
+
+    The columns are those of a JSON Schema; Spark's own ``from_json`` decodes into them, so everything can be NULL. What
+    a schema says beyond types, such as ``required`` or ``minimum``, is not checked.
+
+    Args:
+        data: the column, or its name.
+        schema: the JSON Schema that gives the columns; without it, the latest version of the subject.
+        options: those of Spark's ``from_json``, and those of this pack; see `docs/reference/json.md`.
+        subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
+        schemaRegistryAddress: the URL of a registry; how to authenticate is then among the options.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, perhaps the ``subject``, and how
+            to authenticate. The schema of each message's writer must be there.
+        headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
+        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
+            ``__value_schema_id``; that of the other column is never taken.
+        fields: top-level columns to keep, in this order; None for all.
+
+    Raises:
+        JsonAnalysisError: the schema cannot be parsed, or has no columns in Spark.
+        OptionError: an option is unknown or not valid.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+    """
+    plain, registry = _split_registry(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
+    parsed = _options(plain)
+    documents = _reader_of(registry, schema)
+    column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
+    if fields is not None:
+        column = _selected(column, fields)
+    _check_corrupt_record(column, parsed)
+    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column)
+    message = F.col(data) if isinstance(data, str) else data
+    return named(_decoded(message, call, parsed, headers), "from_json_registry", data)
+
+
+def to_json_registry(
+    data: ColumnOrName,
+    options: Mapping[str, str] | None = None,
+    subject: str | None = None,
+    schemaRegistryAddress: str | None = None,  # noqa: N803 - as in to_avro
+    *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+) -> Column:
+    """Convert a STRUCT, MAP or ARRAY column into a BINARY column of JSON in Confluent's frames; NULL stays NULL.
+
+    Spark's own ``to_json`` writes it, and the id of the subject's latest version, when the query is made, stands before
+    it. Nothing is registered, and that the JSON fits the schema is not checked.
+
+    Args:
+        data: the column, or its name.
+        options: those of Spark's ``to_json``, such as ``ignoreNullFields``.
+        subject: the subject of a registry.
+        schemaRegistryAddress: the URL of a registry; how to authenticate is then among the options.
+        schemaRegistry: a registry as in `from_json_registry`.
+
+    Raises:
+        JsonAnalysisError: the schema asks for dates, timestamps or decimals as Kafka Connect writes them.
+        OptionError: an option of the registry is unknown or not valid.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+    """
+    plain, registry = _split_registry(options, subject, schemaRegistryAddress, schemaRegistry, "to_json_registry")
+    latest = _latest(registry, "Give the subject whose latest version is written.")
+    if json_column(latest.documents, 1, case_sensitive=True).coded():
+        raise JsonAnalysisError(
+            "JSON_TYPE_NOT_SUPPORTED",
+            "The JSON Schema has dates, timestamps or decimals of Kafka Connect, which to_json does not write",
+            "to_json_registry",
+            "Write by a schema that has them as texts or numbers.",
+        )
+    frame = F.lit(bytearray(b"\0" + latest.schema_id.to_bytes(4, "big")))
+    written = F.to_json(data, dict(plain)).cast("binary")
+    return named(F.concat(frame, written), "to_json_registry", data)
+
+
+def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: ColumnOrName | None) -> Column:
+    place: DataType = IntegerType()
+    if call.error_column:
+        place = StructType([StructField("value", place), StructField("error", StringType())])
+    read = function_of(call, place, active_session(), headers=headers is not None)
+    prefix = F.substring(message, 1, PREFIX_BYTES)
+    frame = read(prefix) if headers is None else read(prefix, headers)
+    begin = frame.getField("value") if call.error_column else frame
+    payload = F.substring(message, begin + 1, F.length(message)).cast("string")
+    text = F.try_validate_utf8(payload) if options.permissive else F.validate_utf8(payload)
+    decoded = decoded_json(text, call.column, options)
+    if not call.error_column:
+        return decoded
+    reason = F.coalesce(
+        frame.getField("error"),
+        F.when(text.isNull(), F.lit("is not UTF-8")),
+        F.when(decoded.getField("corrupt"), F.lit("is no JSON of the columns of the schema")),
+    )
+    return F.when(message.isNotNull(), F.struct(decoded.getField("value").alias("value"), reason.alias("error")))
+
+
+def _reader_of(registry: RegistryOptions, schema: str | None) -> Documents:
+    """Return the schema of the columns: the one given, else the latest of the subject."""
+    if schema is None:
+        return _latest(registry, "Give the subject, or the schema of the columns as schema.").documents
+    if not isinstance(schema, str):
+        raise JsonAnalysisError(
+            "JSON_SCHEMA_MISSING",
+            f"from_json_registry takes a JSON Schema as a text, and got {type(schema).__name__}",
+            "schema",
+            "For columns in Spark's terms use Spark's from_json; for those of the subject leave it out.",
+        )
+    return parse_schemas(schema)
+
+
+def _latest(registry: RegistryOptions, action: str) -> RegisteredSchema:
+    if registry.subject is None:
+        raise OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
+    return registry_of(registry).latest(registry.subject)
+
+
+def _split_registry(
+    options: Mapping[str, str] | None,
+    subject: str | None,
+    address: str | None,
+    schema_registry: Mapping[str, str] | None,
+    function: str,
+) -> tuple[Mapping[str, str], RegistryOptions]:
+    """Return the options of the function, and the registry, whose options may be among them."""
+    given = options or {}
+    if not isinstance(subject, str | None):
+        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
+    of_subject = {} if subject is None else {"schema.registry.subject": subject}
+    if address is None and schema_registry is None:
+        what = "A registry is required, whose schemas the messages have"
+        raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
+    if address is None or schema_registry is None:
+        theirs = {name: value for name, value in given.items() if address and name.lower().startswith(_PREFIXES)}
+        plain = {name: value for name, value in given.items() if name not in theirs}
+        where = schema_registry if address is None else {"schema.registry.address": address}
+        return plain, parse_registry_options({**(where or {}), **theirs, **of_subject})
+    raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
+
+
+def _options(raw: Mapping[str, str]) -> JsonOptions:
+    """Return the options, with what the session's configuration says."""
+    parsed, session = parse_json_options(raw), active_session()
+    if session is None:
+        return parsed
+    case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return dataclasses.replace(parsed, case_sensitive=case_sensitive)
+
+
+def _check_corrupt_record(column: JsonColumn, options: JsonOptions) -> None:
+    name = options.corrupt_record
+    if name is None:
+        return
+    if column.kind != "struct" or not options.permissive or name.lower() in {each.lower() for each, _ in column.fields}:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"The option columnNameOfCorruptRecord is {name!r:.100}, which cannot be: it needs mode=PERMISSIVE, a "
+            "schema of an object, and a name that no property has",
+            "from_json_registry",
+            "Give another name, or leave it out.",
+        )
+
+
+def _selected(column: JsonColumn, fields: Sequence[str]) -> JsonColumn:
+    columns = dict(column.fields)
+    unknown = [name for name in fields if name not in columns]
+    if unknown:
+        raise JsonAnalysisError(
+            "JSON_FIELD_MISSING",
+            f"The schema has no column {unknown[0]!r:.100}",
+            "fields",
+            f"Give some of: {', '.join(columns) or 'none'}.",
+        )
+    return dataclasses.replace(column, fields=tuple((name, columns[name]) for name in dict.fromkeys(fields)))

@@ -1,0 +1,169 @@
+"""Parses JSON Schemas and finds what their ``$ref`` point to, within the schema and the references of a registry.
+
+Nothing is fetched by its URL: a reference is a part of the same schema, or of one that the registry lists for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote, urljoin
+
+from connectors.json.errors import JsonAnalysisError
+
+__all__ = ["Documents", "Part", "not_supported", "parse_schemas", "schema_error"]
+
+_WHERE: Final = "schema"
+_MOST_PARTS: Final = 100_000  # schemas, lists and texts of which a schema and its references consist
+_OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A schema within a document.
+
+    Attributes:
+        value: an object, or a boolean.
+        base: the URI by which references in it are resolved.
+        siblings: whether what stands beside a ``$ref`` counts, as it does since draft 2019-09.
+    """
+
+    value: Any
+    base: str
+    siblings: bool
+
+    def inner(self, value: Any) -> Part:
+        """Return a schema inside of this one."""
+        return Part(value, self.base, self.siblings)
+
+
+@dataclass(slots=True)
+class Documents:
+    """A schema and those that it refers to, by their URIs; made by `parse_schemas`."""
+
+    own: Part
+    by_uri: dict[str, Part] = field(default_factory=dict)
+
+    def find(self, part: Part, reference: object) -> Part:
+        """Return what a reference of a schema points to.
+
+        Raises:
+            JsonAnalysisError: JSON_REFERENCE_NOT_FOUND.
+        """
+        if not isinstance(reference, str):
+            raise schema_error(f"a $ref is {type(reference).__name__} and no text")
+        for whole in (_joined(part.base, reference), reference):
+            uri, _, fragment = whole.partition("#")
+            if whole in self.by_uri:  # an anchor, or a name of the registry
+                return self.by_uri[whole]
+            if uri in self.by_uri:
+                found = self._inside(self.by_uri[uri], fragment)
+                if found is not None:
+                    return found
+        raise JsonAnalysisError(
+            "JSON_REFERENCE_NOT_FOUND",
+            f"The JSON Schema refers to {reference!r:.200}, which neither it nor its references in the registry have",
+            _WHERE,
+            "Register it as a reference of the schema, under the name that $ref has.",
+        )
+
+    def _inside(self, document: Part, pointer: str) -> Part | None:
+        """Return the schema at a JSON pointer; None if there is none."""
+        value, base = document.value, document.base
+        for step in unquote(pointer).split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+                value = value[int(name)]
+            elif isinstance(value, dict) and name in value:
+                value = value[name]
+            else:
+                return None
+            base = _base_of(value, base)
+        return Part(value, base, document.siblings) if not pointer or pointer.startswith("/") else None
+
+
+def parse_schemas(text: str, references: Mapping[str, str] | None = None) -> Documents:
+    """Parse a schema and those that it refers to, each under the name by which it does.
+
+    Raises:
+        JsonAnalysisError: CANNOT_PARSE_JSON_SCHEMA.
+    """
+    documents = Documents(_document(text, ""))
+    count = _index(documents, "", documents.own, 0)
+    for name, referred in (references or {}).items():
+        count = _index(documents, name, _document(referred, name), count)
+    return documents
+
+
+def _document(text: str, uri: str) -> Part:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise schema_error("it is nested too deeply") from None
+    except ValueError as error:
+        raise schema_error(f"it is no JSON: {error}") from None
+    if not isinstance(value, dict | bool):
+        raise schema_error(f"it is neither an object nor a boolean, but {type(value).__name__}")
+    draft = value.get("$schema") if isinstance(value, dict) else None
+    siblings = isinstance(draft, str) and not any(old in draft for old in _OLD_DRAFTS)
+    return Part(value, _base_of(value, uri), siblings)
+
+
+def _base_of(value: object, base: str) -> str:
+    """Return the URI that a schema gives itself, which is ``id`` in draft 4; else that of the schema around it."""
+    if isinstance(value, dict):
+        for key in ("$id", "id"):
+            own = value.get(key)
+            if isinstance(own, str) and not own.startswith("#"):
+                return _joined(base, own).partition("#")[0]
+    return base
+
+
+def _joined(base: str, reference: str) -> str:
+    """Return a reference as seen from a base; also from one that is no URL, such as a name or an URN."""
+    if reference.startswith("#"):
+        return base + reference
+    try:
+        return urljoin(base, reference)
+    except ValueError:
+        return reference
+
+
+def _index(documents: Documents, uri: str, document: Part, count: int) -> int:
+    """Note the document and the parts of it that have an URI or an anchor; return the new number of parts."""
+    documents.by_uri.setdefault(uri, document)
+    pending: list[tuple[Any, str]] = [(document.value, uri)]
+    while pending:
+        value, around = pending.pop()
+        count += 1
+        if count > _MOST_PARTS:
+            raise schema_error(f"with its references it has more than {_MOST_PARTS:,} parts")
+        if isinstance(value, list):
+            pending += [(item, around) for item in value]
+        elif isinstance(value, dict):
+            base = _base_of(value, around)
+            part = Part(value, base, document.siblings)
+            if base != around:
+                documents.by_uri.setdefault(base, part)
+            for anchor in _anchors(value):
+                documents.by_uri.setdefault(f"{base}#{anchor}", part)
+            pending += [(item, base) for item in value.values() if isinstance(item, dict | list)]
+    return count
+
+
+def _anchors(value: Mapping[str, Any]) -> list[str]:
+    names = [value.get(key) for key in ("$anchor", "$dynamicAnchor")]
+    names += [own[1:] for own in (value.get("$id"), value.get("id")) if isinstance(own, str) and own.startswith("#")]
+    return [name for name in names if isinstance(name, str)]
+
+
+def schema_error(why: str) -> JsonAnalysisError:
+    """Return the error for a text that is no JSON Schema."""
+    return JsonAnalysisError("CANNOT_PARSE_JSON_SCHEMA", f"The JSON Schema cannot be used: {why}", _WHERE)
+
+
+def not_supported(what: str, action: str) -> JsonAnalysisError:
+    """Return the error for what a schema says and Spark cannot."""
+    return JsonAnalysisError("JSON_TYPE_NOT_SUPPORTED", f"The JSON Schema {what}", _WHERE, action)

@@ -1,0 +1,310 @@
+"""The columns that JSON Schemas give, and what writers of other schemas wrote that has another meaning there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from connectors.json.errors import JsonAnalysisError
+from connectors.json.expressions import spark_type
+from connectors.json.schema.columns import difference, json_column
+from connectors.json.schema.parser import parse_schemas
+
+CONNECT = "org.apache.kafka.connect.data."
+NEW = "https://json-schema.org/draft/2020-12/schema"
+NULL: dict[str, Any] = {"type": "null"}
+INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
+DATE = {"type": "integer", "connect.type": "int32", "title": f"{CONNECT}Date"}
+TIMESTAMP = {"type": "integer", "connect.type": "int64", "title": f"{CONNECT}Timestamp"}
+DAY, TIME = {**TEXT, "format": "date"}, {**TEXT, "format": "date-time"}
+BYTES = {**TEXT, "connect.type": "bytes"}
+
+
+def decimal(kind: str, **parameters: str) -> dict[str, Any]:
+    return {"type": kind, "connect.type": "bytes", "title": f"{CONNECT}Decimal", "connect.parameters": parameters}
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def type_of(schema: Any, depth: int = -1, **references: Any) -> str:
+    texts = {name.replace("_", "."): json.dumps(each) for name, each in references.items()}
+    column = json_column(parse_schemas(json.dumps(schema), texts), depth)
+    kind = spark_type(column)
+    spark_type(column, as_read=True).json()
+    return kind.simpleString()
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (INTEGER, "bigint"),
+        (NUMBER, "double"),
+        (TEXT, "string"),
+        ({"type": "boolean"}, "boolean"),
+        *(
+            ({"type": kind, "connect.type": connect}, expected)
+            for kind, connect, expected in (
+                ("integer", "int8", "tinyint"),
+                ("integer", "int16", "smallint"),
+                ("integer", "int32", "int"),
+                ("integer", "int64", "bigint"),
+                ("number", "float32", "float"),
+                ("number", "float64", "double"),
+                ("integer", "what", "bigint"),
+                ("string", "int8", "string"),
+            )
+        ),
+        (DATE, "date"),
+        (TIMESTAMP, "timestamp"),
+        ({"type": "integer", "connect.type": "int32", "title": f"{CONNECT}Time"}, "int"),
+        (decimal("number", scale="2"), "decimal(38,2)"),
+        (decimal("string", **{"scale": "3", "connect.decimal.precision": "9"}), "decimal(9,3)"),
+        (BYTES, "binary"),
+        (DAY, "date"),
+        (TIME, "timestamp"),
+        ({**TEXT, "format": "uuid"}, "string"),
+        ({**TEXT, "title": "org.example.Date"}, "string"),
+    ],
+)
+def test_a_plain_type_is_a_column(schema: Any, expected: str) -> None:
+    assert type_of(schema) == expected
+    assert type_of(record(a=schema)) == f"struct<a:{expected}>"
+    assert type_of({"oneOf": [NULL, schema]}) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (record(b=INTEGER, a=TEXT), "struct<b:bigint,a:string>"),
+        (
+            record(b={**INTEGER, "connect.index": 1}, a={**TEXT, "connect.index": 0}, c=TEXT),
+            "struct<a:string,b:bigint,c:string>",
+        ),
+        ({"properties": {"a": INTEGER}}, "struct<a:bigint>"),
+        ({"type": "object"}, "map<string,variant>"),
+        ({"type": "object", "additionalProperties": False}, "map<string,variant>"),
+        ({"type": "object", "additionalProperties": INTEGER}, "map<string,bigint>"),
+        ({"type": "object", "connect.type": "map", "additionalProperties": INTEGER}, "map<string,bigint>"),
+        ({"type": "object", "patternProperties": {"^a": INTEGER}}, "map<string,bigint>"),
+        ({"patternProperties": {"^a": INTEGER}, "additionalProperties": TEXT}, "map<string,variant>"),
+        ({**record(a=INTEGER), "additionalProperties": TEXT}, "struct<a:bigint>"),
+        (array(INTEGER), "array<bigint>"),
+        ({"type": "array"}, "array<variant>"),
+        ({"items": [INTEGER, NUMBER], "additionalItems": False}, "array<double>"),
+        ({"items": [INTEGER, NUMBER]}, "array<variant>"),
+        ({"$schema": NEW, "prefixItems": [INTEGER, INTEGER], "items": False}, "array<bigint>"),
+        (array(record(key=INTEGER, value=DATE)), "array<struct<key:bigint,value:date>>"),
+        ({"enum": ["a", "b", None]}, "string"),
+        ({"enum": [1, 2.5]}, "double"),
+        ({"enum": [1, True]}, "variant"),
+        ({"const": False}, "boolean"),
+        ({"const": None}, "variant"),
+        ({"type": "string", "enum": ["a"]}, "string"),
+        ({"type": ["string", "null"]}, "string"),
+        ({"type": ["null"]}, "variant"),
+        ({"type": ["integer", "number", "null"]}, "double"),
+        ({"type": ["string", "integer"]}, "variant"),
+        ({"type": ["object", "null"], "properties": {"a": INTEGER}}, "struct<a:bigint>"),
+        ({"anyOf": [INTEGER, NUMBER]}, "double"),
+        ({"anyOf": [{**INTEGER, "connect.type": "int8"}, {**INTEGER, "connect.type": "int32"}]}, "int"),
+        ({"anyOf": [INTEGER, {**NUMBER, "connect.type": "float32"}]}, "double"),
+        ({"oneOf": [INTEGER, TEXT, NULL]}, "variant"),
+        ({"oneOf": [DATE, INTEGER]}, "variant"),
+        ({"oneOf": [record(a=INTEGER), record(a=INTEGER)]}, "struct<a:bigint>"),
+        ({"oneOf": [record(a=INTEGER), record(b=INTEGER)]}, "variant"),
+        ({**record(a=INTEGER), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "struct<a:bigint>"),
+        (
+            {**record(a=INTEGER), "oneOf": [record(b=TEXT), record(b=TEXT, c=TEXT)]},
+            "struct<a:bigint,b:string,c:string>",
+        ),
+        ({**record(a=INTEGER), "anyOf": [record(b=TEXT), record(b=INTEGER)]}, "struct<a:bigint,b:variant>"),
+        ({"allOf": [record(a=INTEGER), record(b=TEXT)]}, "struct<a:bigint,b:string>"),
+        ({"allOf": [record(a=NUMBER), record(a=INTEGER)]}, "struct<a:bigint>"),
+        ({"allOf": [TEXT, DAY]}, "date"),
+        ({"allOf": [DAY, TEXT, {"minLength": 1}]}, "date"),
+        ({**TEXT, "allOf": [{"minLength": 1}]}, "string"),
+        ({}, "variant"),
+        (True, "variant"),
+        (record(a=True, b=False), "struct<a:variant,b:variant>"),
+    ],
+)
+def test_what_holds_other_schemas_is_a_column(schema: Any, expected: str) -> None:
+    assert type_of(schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({**record(a={"$ref": "#/definitions/x"}), "definitions": {"x": INTEGER}}, "bigint"),
+        ({**record(a={"$ref": "#/$defs/a~1b%20c~0"}), "$defs": {"a/b c~": INTEGER}}, "bigint"),
+        ({**record(a={"$ref": "#/l/1"}), "l": [TEXT, INTEGER]}, "bigint"),
+        ({**record(a={"$ref": "#x"}), "definitions": {"q": {**INTEGER, "$id": "#x"}}}, "bigint"),
+        ({**record(a={"$ref": "#x"}), "definitions": {"q": {**INTEGER, "id": "#x"}}}, "bigint"),
+        ({**record(a={"$ref": "#x"}), "$defs": {"q": {**INTEGER, "$anchor": "x"}}}, "bigint"),
+        ({**record(a={"$dynamicRef": "#x"}), "$defs": {"q": {**INTEGER, "$dynamicAnchor": "x"}}}, "bigint"),
+        ({**record(a={"$ref": "other.json"})}, "struct<o:tinyint>"),
+        ({**record(a={"$ref": "other.json#/$defs/n"})}, "tinyint"),
+        ({**record(a={"$ref": "other.json"}), "$id": "http://example.com/a/root.json"}, "struct<o:tinyint>"),
+        ({**record(a={"$ref": "http://example.com/third.json#/$defs/n"})}, "string"),
+        (
+            {**record(a={"$ref": "urn:x:y#/$defs/n"}), "$defs": {"q": {"$id": "urn:x:y", "$defs": {"n": INTEGER}}}},
+            "bigint",
+        ),
+        (
+            {
+                **record(a={"$ref": "b.json"}),
+                "$id": "http://e.com/r.json",
+                "$defs": {"q": {"$id": "b.json", **INTEGER}},
+            },
+            "bigint",
+        ),
+        ({**record(a={"$ref": "#/$defs/o", **record(p=TEXT)}), "$defs": {"o": record(o=TEXT)}}, "struct<o:string>"),
+        (
+            {"$schema": NEW, **record(a={"$ref": "#/$defs/o", **record(p=TEXT)}), "$defs": {"o": record(o=TEXT)}},
+            "struct<o:string,p:string>",
+        ),
+    ],
+)
+def test_a_reference_leads_to_a_part_of_the_schema_or_to_one_that_the_registry_lists(
+    schema: Any, expected: str
+) -> None:
+    other = {**record(o={"$ref": "#/$defs/n"}), "$defs": {"n": {**INTEGER, "connect.type": "int8"}}}
+    third = {"$id": "http://example.com/third.json", "$defs": {"n": TEXT}}
+    assert type_of(schema, other_json=other, third=third) == f"struct<a:{expected}>"
+
+
+TREE = record(value=INTEGER, left={"oneOf": [NULL, {"$ref": "#"}]}, rest=array({"$ref": "#"}))
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [
+        (1, "struct<value:bigint>"),
+        (2, "struct<value:bigint,left:struct<value:bigint>,rest:array<struct<value:bigint>>>"),
+    ],
+)
+def test_a_schema_that_holds_itself_is_followed_as_deep_as_asked(depth: int, expected: str) -> None:
+    assert type_of(TREE, depth) == expected
+    with pytest.raises(JsonAnalysisError, match=r"RECURSIVE_JSON_SCHEMA.* 1 to 15"):
+        type_of(TREE)
+
+
+def test_a_definition_that_is_used_twice_beside_itself_is_not_recursive() -> None:
+    schema = {**record(a={"$ref": "#/$defs/p"}, b=array({"$ref": "#/$defs/p"})), "$defs": {"p": record(x=NUMBER)}}
+    assert type_of(schema) == "struct<a:struct<x:double>,b:array<struct<x:double>>>"
+
+
+@pytest.mark.parametrize(
+    ("schema", "error"),
+    [
+        ({"allOf": [INTEGER, TEXT]}, "JSON_TYPE_NOT_SUPPORTED"),
+        ({"allOf": [DATE, TIMESTAMP]}, "JSON_TYPE_NOT_SUPPORTED"),
+        (decimal("number", scale="39"), "JSON_TYPE_NOT_SUPPORTED"),
+        (decimal("number", scale="-1"), "JSON_TYPE_NOT_SUPPORTED"),
+        (decimal("string", scale="x"), "CANNOT_PARSE_JSON_SCHEMA"),
+        (record(a=INTEGER, A=INTEGER), "JSON_FIELD_AMBIGUOUS"),
+        (record(a={"$ref": "nowhere.json"}), "JSON_REFERENCE_NOT_FOUND"),
+        (record(a={"$ref": "#/definitions/nothing"}), "JSON_REFERENCE_NOT_FOUND"),
+        (record(a={"$ref": "http://[/"}), "JSON_REFERENCE_NOT_FOUND"),
+        (record(a={"$ref": 7}), "CANNOT_PARSE_JSON_SCHEMA"),
+        (record(a=7), "CANNOT_PARSE_JSON_SCHEMA"),
+        ({"type": "what"}, "CANNOT_PARSE_JSON_SCHEMA"),
+        ({"type": [7]}, "CANNOT_PARSE_JSON_SCHEMA"),
+        ({"type": "object", "properties": []}, "CANNOT_PARSE_JSON_SCHEMA"),
+        ({"allOf": {}}, "CANNOT_PARSE_JSON_SCHEMA"),
+        ({"prefixItems": 7}, "CANNOT_PARSE_JSON_SCHEMA"),
+        ([], "CANNOT_PARSE_JSON_SCHEMA"),
+    ],
+)
+def test_what_has_no_column_is_refused(schema: Any, error: str) -> None:
+    with pytest.raises(JsonAnalysisError, match=error):
+        type_of(schema)
+
+
+def chain(link: Any, count: int) -> dict[str, Any]:
+    """Definitions of which each leads to the next one, as often as the link has it."""
+    links = [json.loads(json.dumps(link).replace("NEXT", f"#/d/{number + 1}")) for number in range(count)]
+    return {"$ref": "#/d/0", "d": [*links, INTEGER]}
+
+
+NEXT = {"$ref": "NEXT"}
+
+
+@pytest.mark.parametrize("depth", [-1, 15])
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"$ref": "#/a", "a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}),
+        json.dumps({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        json.dumps({"anyOf": [{"$ref": "#"}, {"$ref": "#"}, INTEGER]}),
+        json.dumps({**record(a=INTEGER), "oneOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+        json.dumps(chain(record(x=NEXT, y=NEXT), 60)),
+        json.dumps(chain({"allOf": [NEXT, NEXT]}, 40)),
+        json.dumps(chain({"anyOf": [NEXT, NEXT]}, 40)),
+        json.dumps(chain({**record(a=INTEGER), "anyOf": [NEXT, NEXT]}, 40)),
+        json.dumps(chain(NEXT, 200)),
+        json.dumps({"allOf": [{**record(b=TEXT), "anyOf": [record(a=array(TEXT)) for _ in range(20)]}] * 2}),
+        json.dumps({"enum": [0] * 200_000}),
+        '{"items":' * 300 + "{}" + "}" * 300,
+        '{"items":' * 100_000 + "{}" + "}" * 100_000,
+        '{"maximum": ' + "9" * 5000 + "}",
+        '{"type": "object"',
+        "\ud800",
+        "",
+    ],
+    ids=range(17),
+)
+def test_hostile_schemas_end_within_bounds_by_an_error_that_has_a_name(text: str, depth: int) -> None:
+    with pytest.raises(JsonAnalysisError, match=r"\[(CANNOT_PARSE_JSON_SCHEMA|JSON_TYPE_NOT_SUPPORTED)\]"):
+        json_column(parse_schemas(text), depth)
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "reason"),
+    [
+        (TIME, INTEGER, "it was written as bigint and is read as timestamp"),
+        (record(at=TIME), record(at=TIMESTAMP), "at was written as bigint (millis) and is read as timestamp"),
+        (TIMESTAMP, INTEGER, "it was written as bigint and is read as timestamp"),
+        (TIMESTAMP, DATE, "it was written as int (days) and is read as timestamp"),
+        (DATE, INTEGER, "it was written as bigint and is read as date"),
+        (BYTES, TEXT, "it was written as string and is read as binary"),
+        (BYTES, decimal("string", scale="2"), "it was written as binary (decimal) and is read as binary"),
+        (decimal("string", scale="2"), decimal("string", scale="3"), "it was written as binary (decimal)"),
+        (record(a=array(record(b=TIME))), record(a=array(record(b=NUMBER))), "a[].b was written as double"),
+        ({"additionalProperties": TIME}, {"additionalProperties": INTEGER}, "[] was written as bigint"),
+        (record(a=TIME), record(a={"oneOf": [NULL, TEXT, INTEGER]}), "a was written as bigint"),
+        (record(a=TIME), record(b=INTEGER), ""),
+        (TIME, TEXT, ""),
+        (TIME, {}, ""),
+        (TIME, NULL, ""),
+        (DAY, TIME, ""),
+        (DAY, INTEGER, ""),
+        (INTEGER, TEXT, ""),
+        (INTEGER, TIMESTAMP, ""),
+        (NUMBER, INTEGER, ""),
+        (TEXT, record(a=INTEGER), ""),
+        (record(a=INTEGER), array(TEXT), ""),
+        (decimal("string", scale="2"), decimal("string", scale="2"), ""),
+    ],
+)
+def test_what_a_writer_meant_otherwise_is_found(reader: Any, writer: Any, reason: str) -> None:
+    column = json_column(parse_schemas(json.dumps(reader)))
+    found = difference(column, parse_schemas(json.dumps(writer)))
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_a_writer_whose_schema_holds_itself_is_compared_with_columns_that_end() -> None:
+    column = json_column(parse_schemas(json.dumps(TREE)), 5)
+    assert difference(column, parse_schemas(json.dumps(TREE))) == ""
+    endless = {"anyOf": [INTEGER, {"$ref": "#/x"}], "x": {"anyOf": [TEXT, {"$ref": "#"}]}}
+    with pytest.raises(JsonAnalysisError, match="CANNOT_PARSE_JSON_SCHEMA"):
+        difference(column, parse_schemas(json.dumps(endless)))

@@ -1,0 +1,72 @@
+"""What the reference page of the JSON functions says of JSON Schemas."""
+
+from __future__ import annotations
+
+__all__ = ["JSON_RULES"]
+
+JSON_RULES = """\
+## `from_json_registry`
+
+The first bytes of each message, its frame, go to a Python worker, which asks the registry once for the schema of the
+writer. The JSON stays in the JVM: Spark's own `from_json` decodes it into the columns of the JSON Schema, which are
+those of `schema`, else of the latest version of the subject. `schemaRegistry` is the dictionary of
+[`from_protobuf`](protobuf.md#the-dictionary-schemaregistry); with `schemaRegistryAddress`, how to authenticate
+(`confluent.schema.registry.*`) may stand among the options.
+
+A message is a bad row if its frame is not right, the registry has no such schema, that schema is none of JSON,
+nothing follows the frame, or what follows is not UTF-8. A writer's schema that gives a column another meaning, such
+as a number where the reader's has `format: date-time`, makes bad rows of all its messages. What is then no JSON of
+the columns is left to Spark's `from_json`, also that it takes `{"a": 1} more` and, of a name that an object has
+twice, the last value.
+
+### Columns
+
+| a JSON Schema | in Spark |
+|---|---|
+| `integer`; `number` | `BIGINT`; `DOUBLE`. With `connect.type`: `TINYINT`, `SMALLINT`, `INT`, `BIGINT`, `FLOAT`, \
+`DOUBLE` |
+| `boolean`; `string` | `BOOLEAN`; `STRING` |
+| `string` with `format` `date` or `date-time` | `DATE`, `TIMESTAMP`; other formats are `STRING` |
+| `string` with `connect.type: bytes` | `BINARY`, from base64 |
+| Kafka Connect's `Date`, `Timestamp`, `Decimal` by `title` | `DATE`, `TIMESTAMP`, `DECIMAL`, from numbers or, of a \
+decimal, also from base64; 38 digits unless `connect.decimal.precision` says less. `Time` is `INT`, milliseconds |
+| `object` with `properties` | `STRUCT`, in the order of `connect.index`, else of the schema. What is no property is \
+not read |
+| `object` without `properties` | `MAP<STRING, ...>` of `additionalProperties` and `patternProperties` |
+| `array` | `ARRAY`; of a tuple the type that its items have in common. A map of Kafka Connect whose keys are no \
+texts is an array of `key` and `value` |
+| `enum`, `const` without `type` | the type of the values |
+| a union of a type and `null`, by `type`, `anyOf` or `oneOf` | that type |
+| a union of numbers | the widest of them |
+| any other union, `{}`, `true`, and what is always null | `VARIANT`, which has the JSON as it is; a JSON `null` in \
+it is a null of VARIANT's |
+| `allOf` | all properties together; for a type and a narrower one the narrower one |
+| `anyOf`, `oneOf` beside `properties` | the properties of all branches |
+| `$ref` | a part of the schema, by a pointer, an anchor or an `$id`, or a reference in the registry. No URL is \
+fetched |
+
+Drafts 4 to 2020-12 are read. What stands beside a `$ref` counts if `$schema` names draft 2019-09 or a later one. A
+schema for a text, a number or a boolean alone gives a column of that type.
+
+### What is not as in the schema
+
+- Every column can be NULL. `required`, `minimum`, `pattern`, `additionalProperties: false`, `not`, `if` and all else
+  that limits values is not checked, as Confluent's deserializer does not unless `json.fail.invalid.schema` is set.
+  Properties that only `if`, `then`, `dependentSchemas` or `unevaluatedProperties` describe are not read.
+- An integer that is written as `5.0`, or has more than 64 bits, does not fit a `BIGINT`: NULL, or the error of
+  FAILFAST.
+- Timestamps have microseconds; further digits are cut off. A time that has no zone is one of `timeZone`.
+- A number is rounded to the digits of a `DECIMAL`.
+
+Refused are `allOf` of types that exclude each other (`JSON_TYPE_NOT_SUPPORTED`), decimals of more than 38 digits,
+schemas that hold themselves unless `recursiveFieldMaxDepth` is set (`RECURSIVE_JSON_SCHEMA`), references that lead
+nowhere (`JSON_REFERENCE_NOT_FOUND`), and schemas with more than 10,000 columns, 100 levels or 100,000 parts
+(`CANNOT_PARSE_JSON_SCHEMA`).
+
+## `to_json_registry`
+
+Spark's own `to_json` writes the JSON, behind a frame with the id of the latest version of the subject when the query
+is made. Nothing is registered, and whether the JSON fits the schema is not checked. `to_json` leaves out what is
+NULL, unless `ignoreNullFields` is `false`, and writes milliseconds of timestamps, unless `timestampFormat` has more
+digits. A schema with dates, timestamps or base64 decimals of Kafka Connect is refused, because `to_json` writes them
+in another form."""
