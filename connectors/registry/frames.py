@@ -1,8 +1,10 @@
 """What frames of all formats share: the magic byte with the schema's id or GUID, in the message or in Kafka's headers.
 
     00  schema id (4 bytes, big endian)  ...
+    00  00000000  schema id (4 bytes)    ...
     01  schema GUID (16 bytes)           ...
 
+The second is the id of 8 bytes that Apicurio's serializers wrote before version 3: no registry gives out the id 0.
 What follows is the format's own: protobuf has message indexes before the message, Avro and JSON the message alone.
 Newer clients can put all of it into a Kafka header, and the message stands alone.
 (confluent-kafka-python, ``schema_registry/common/serde.py``.)
@@ -45,6 +47,7 @@ _KEY_HEADER: Final = "__key_schema_id"
 _VALUE_HEADER: Final = "__value_schema_id"
 ID_END: Final = 5
 GUID_END: Final = 17
+_LONG_ID_END: Final = 9
 _FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
 _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
 _MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
@@ -54,6 +57,8 @@ S = TypeVar("S")
 
 def read_schema(data: bytes) -> tuple[int | str, int]:
     """Return the schema's id, or its GUID in hexadecimal digits, and where it ends; BadRowError if it is no frame."""
+    if data[:ID_END] == bytes(ID_END) and len(data) >= _LONG_ID_END:
+        return int.from_bytes(data[ID_END:_LONG_ID_END], "big"), _LONG_ID_END
     if data[:1] == b"\x00" and len(data) >= ID_END:
         return int.from_bytes(data[1:ID_END], "big"), ID_END
     if data[:1] == b"\x01" and len(data) >= GUID_END:
@@ -169,11 +174,12 @@ def find_frames(column: pa.BinaryArray, headers: pa.Array | None = None, *, is_k
             frames.errors[row] = str(error)
     frames.note(np.fromiter(named, np.int64), named.values(), np.arange(len(named)))
     sizes, data = np.diff(bounds), np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    for magic, end in ((0, ID_END), (1, GUID_END)):
+    for before, end in ((bytes(ID_END), _LONG_ID_END), (b"\0", ID_END), (b"\1", GUID_END)):
         rows = np.flatnonzero(pending & (sizes >= end))
-        rows = rows[data[bounds[rows]] == magic] if len(rows) else rows
+        for place, byte in enumerate(before):
+            rows = rows[data[bounds[rows] + place] == byte]
         if len(rows):
-            _note_prefixes(frames, rows, data[bounds[rows][:, None] + np.arange(1, end)])
+            _note_prefixes(frames, rows, data[bounds[rows][:, None] + np.arange(len(before), end)])
             frames.begin[rows] += end
             pending[rows] = False
     for row in np.flatnonzero(pending).tolist():

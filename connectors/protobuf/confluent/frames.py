@@ -167,6 +167,8 @@ def _usual_frames(column: pa.BinaryArray) -> Frames | None:
     if data[starts].any() or data[starts + ID_END].any():
         return None
     ids = sum(data[starts + 1 + place].astype(np.int64) << (8 * (3 - place)) for place in range(4))
+    if not np.all(ids):  # an id of 8 bytes begins with 0
+        return None
     keys = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
     messages = pc.binary_slice(column, ID_END + 1, 2**31 - 1)
     return Frames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})
