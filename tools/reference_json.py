@@ -59,9 +59,9 @@ schema for a text, a number or a boolean alone gives a column of that type.
 - A number is rounded to the digits of a `DECIMAL`.
 
 Refused are `allOf` of types that exclude each other (`JSON_TYPE_NOT_SUPPORTED`), decimals of more than 38 digits,
-schemas that hold themselves unless `recursiveFieldMaxDepth` is set (`RECURSIVE_JSON_SCHEMA`), references that lead
-nowhere (`JSON_REFERENCE_NOT_FOUND`), and schemas with more than 10,000 columns, 100 levels or 100,000 parts
-(`CANNOT_PARSE_JSON_SCHEMA`).
+values of Kafka Connect more than 30 levels deep, schemas that hold themselves unless `recursiveFieldMaxDepth` is set
+(`RECURSIVE_JSON_SCHEMA`), references that lead nowhere (`JSON_REFERENCE_NOT_FOUND`), and schemas with more than
+10,000 columns, 100 levels or 100,000 parts (`CANNOT_PARSE_JSON_SCHEMA`).
 
 ## `to_json_registry`
 

@@ -145,7 +145,7 @@ def _conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
     if column.items is not None:
         return _of_items(column, column.items, options)
     parts = [(name, _conversion(inner, options)) for name, inner in column.fields]
-    return lambda read: _with(read, lambda row: F.when(row.isNotNull(), _fields_of(row, parts)))
+    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
 
 
 def _of_items(column: JsonColumn, items: JsonColumn, options: JsonOptions) -> Convert:
@@ -166,11 +166,15 @@ def _checked(value: Column, read: Column, options: JsonOptions) -> Column:
 def _decimal(data: Column, column: JsonColumn) -> Column:
     """Return the decimal of the bytes of an unscaled number, in two's complement; NULL if it has too many digits."""
     digits = F.hex(data)
-    padding = F.when(F.substring(digits, 1, 1) >= "8", F.lit("F")).otherwise(F.lit("0"))
+    negative = F.substring(digits, 1, 1) >= "8"
+    padding = F.when(negative, F.lit("F")).otherwise(F.lit("0"))
     padded = F.concat(F.repeat(padding, F.greatest(F.lit(0), F.lit(2 * _HALF) - F.length(digits))), digits)
     high = F.conv(F.substring(padded, 1, _HALF), 16, -10).cast("decimal(20,0)")
     low = F.conv(F.substring(padded, _HALF + 1, _HALF), 16, 10).cast("decimal(20,0)")
-    number = F.try_add(F.try_multiply(high, F.lit(str(2**64)).cast("decimal(20,0)")), low)
+    whole = F.lit(str(2**64)).cast("decimal(20,0)")
+    # Towards zero, else the upper half of a number that has 38 digits may have 39.
+    high, low = F.when(negative, high + 1).otherwise(high), F.when(negative, low - whole).otherwise(low)
+    number = F.try_add(F.try_multiply(high.cast("decimal(20,0)"), whole), low)
     text = F.concat(number.cast("string"), F.lit(f"E-{column.scale}"))
     fits = F.length(digits).between(1, 2 * _HALF)
     return F.when(fits, text.try_cast(spark.DecimalType(column.precision, column.scale)))

@@ -23,7 +23,7 @@ from connectors.json.expressions import decoded_json
 from connectors.json.options import JsonOptions, parse_json_options
 from connectors.json.registry import RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, json_column
-from connectors.json.schema.parser import Documents, parse_schemas
+from connectors.json.schema.parser import Documents, not_supported, parse_schemas
 from connectors.json.worker import PREFIX_BYTES, FrameCall
 from connectors.registry.options import RegistryOptions, parse_registry_options
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_json_registry", "to_json_registry"]
 
+_MOST_CODED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 _PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
 
 
@@ -76,6 +77,9 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
     if fields is not None:
         column = _selected(column, fields)
+    if column.coded() > _MOST_CODED_LEVELS:
+        what = f"has dates, timestamps or decimals of Kafka Connect more than {_MOST_CODED_LEVELS} levels deep"
+        raise not_supported(what, "Give the columns a schema of their own, in which these are numbers and texts.")
     _check_corrupt_record(column, parsed)
     call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column)
     message = F.col(data) if isinstance(data, str) else data

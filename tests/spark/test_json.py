@@ -15,6 +15,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from connectors.json import from_json_registry, to_json_registry
+from connectors.json.errors import JsonAnalysisError
 from connectors.testing.schema_registry import SchemaRegistryServer
 
 CONNECT = "org.apache.kafka.connect.data."
@@ -250,3 +251,46 @@ def test_what_to_json_registry_writes_is_read_again(spark: SparkSession, server:
         to_json_registry("v", schemaRegistry=registry)
     )
     assert nothing.collect()[0][0] is None
+
+
+def test_what_confluents_serializer_wrote_is_read(spark: SparkSession) -> None:
+    """The bytes are those of ``JSONSerializer`` of confluent-kafka 2.16.1, the header that of its GUIDs in headers."""
+    written = bytes.fromhex("00000000017b226964223a372c226e616d65223a22c384227d")
+    with SchemaRegistryServer() as server:
+        number = registered(server, "orders-value", record(id={"type": "integer"}, name={"type": "string"}))
+        header = [Row(key="__value_schema_id", value=bytearray(b"\1" + server.guid(number)))]
+        frame = spark.createDataFrame(
+            [(written, None), (written[5:], header)], "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+        )
+        decoded = from_json_registry("value", None, None, "orders-value", server.address, headers="headers")
+        assert [row.order for row in frame.select(decoded.alias("order")).collect()] == [Row(id=7, name="Ä")] * 2
+
+
+def test_names_and_depth_are_those_of_the_schema(spark: SparkSession, server: SchemaRegistryServer) -> None:
+    names = ["a.b", "`", "", "value", "_corrupt_record", "Ä b"]
+    number = registered(server, "names", record(**dict.fromkeys(names, DAYS)))
+    message = framed(number, dict.fromkeys(names, 0))
+    options = {"on.error": "column"}
+    (row,) = values_of(spark, [message], "names", schemaRegistryAddress=server.address, options=options)
+    assert row.error is None
+    assert row.value.asDict() == dict.fromkeys(names, date(1970, 1, 1))
+    schema: dict[str, Any] = DAYS
+    value: Any = 0
+    for _ in range(29):
+        schema, value = record(a=schema), {"a": value}
+    number = registered(server, "deep", schema)
+    (found,) = values_of(spark, [framed(number, value)], "deep", schemaRegistryAddress=server.address)
+    for _ in range(29):
+        found = found.a
+    assert found == date(1970, 1, 1)
+    registered(server, "deep", record(a={"type": "array", "items": schema}))
+    with pytest.raises(JsonAnalysisError, match="more than 30 levels deep"):
+        from_json_registry("value", None, None, "deep", server.address)
+    schema, value = {"type": "integer"}, 7
+    for _ in range(99):
+        schema, value = record(a=schema), {"a": value}
+    number = registered(server, "deepest", schema)
+    (found,) = values_of(spark, [framed(number, value)], "deepest", schemaRegistryAddress=server.address)
+    for _ in range(99):
+        found = found.a
+    assert found == 7

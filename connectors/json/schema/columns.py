@@ -38,10 +38,11 @@ class JsonColumn:
     fields: tuple[tuple[str, JsonColumn], ...] = ()
     items: JsonColumn | None = None
 
-    def coded(self) -> bool:
-        """Return whether a value in it, or it itself, stands in JSON in another way than Spark writes it."""
+    def coded(self) -> int:
+        """Return how deep values are that stand in JSON in another way than Spark writes them; 0 if there are none."""
         inner = [column for _, column in self.fields] + ([] if self.items is None else [self.items])
-        return self.meaning in ("days", "millis", "decimal") or any(column.coded() for column in inner)
+        deepest = max((column.coded() for column in inner), default=0)
+        return deepest + 1 if deepest else int(self.meaning in ("days", "millis", "decimal"))
 
 
 def json_column(documents: Documents, max_depth: int = -1, *, case_sensitive: bool = False) -> JsonColumn:
