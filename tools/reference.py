@@ -66,6 +66,7 @@ _PUBSUB_GROUPS = (
         "spoolRegion spoolKeyId spoolSecret spoolSessionToken spoolCredentialsFile",
     ),
     Group("Credentials and connection", _ALL, "credentialsFile endpoint allowInsecure"),
+    Group("Outages", _ALL, "retryTimeout"),
     Group("Credentials by parts, as on Databricks", "stream, batch", "clientEmail clientId privateKey privateKeyId"),
     Group("Where to begin", "stream", "startingTimestamp startingSnapshot startTimeout"),
     Group("Where to begin and to end in the spool", "stream, batch", "startingPosition endingPosition"),
@@ -96,6 +97,7 @@ _KAFKA_GROUPS = (
         "kafka.sasl.oauthbearer.assertion.private.key.pem kafka.sasl.oauthbearer.assertion.private.key.passphrase "
         "kafka.ssl.key.pem kafka.ssl.key.password kafka.ssl.keystore.password tokenProvider",
     ),
+    Group("Outages", _ALL, "retryTimeout"),
 )
 _KAFKA_SOURCE_GROUPS = (
     Group("What to read: one of three", "stream, batch", "subscribe subscribePattern assign"),
@@ -126,7 +128,7 @@ _KINESIS_GROUPS = (
         _ALL,
         "awsAccessKey awsSecretKey awsSessionToken profile roleArn roleExternalId roleSessionName",
     ),
-    Group("Retries", _ALL, "numRetries maxRetryInterval"),
+    Group("Outages", _ALL, "retryTimeout numRetries maxRetryInterval"),
 )
 _KINESIS_SOURCE_GROUPS = (
     Group("What to read", "stream, batch", "streamName streamARN deaggregate"),

@@ -1,7 +1,7 @@
 """The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
-Beside it the log of waits that are no retries, and the watch of the parent process, without which a retry or a call
-would outlive a killed driver.
+Beside it the one rule of outages, which all sources and sinks follow; the log of waits that are no retries; and the
+watch of the parent process, without which a retry or a call would outlive a killed driver.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
@@ -10,6 +10,7 @@ see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import threading
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeVar
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
 
-__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "WaitLog", "end_with_parent", "is_transient", "retry"]
+__all__ = ["Backoff", "Outage", "OutageRule", "ParentWatch", "RetryPolicy", "WaitLog", "end_with_parent"]
+__all__ += ["is_transient", "retry", "wait_out"]
 
 T = TypeVar("T")
 
@@ -29,9 +31,10 @@ _log = logging.getLogger(__name__)
 
 # From here on the ceiling has long reached any cap, and a larger power would overflow.
 _LARGEST_EXPONENT: Final = 64
+_INITIAL_SECONDS: Final = 0.1
 _LOG_AFTER_SECONDS: Final = 5.0
 """Failures in a row that have lasted, or by the next attempt will have lasted, so long are logged."""
-_LOG_EVERY_SECONDS: Final = 30.0
+_LOG_EVERY_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 15.0
 """Longer than the waits that are part of each run, such as ``availableNowQuiet``."""
 _WAIT_EVERY_SECONDS: Final = 60.0
@@ -83,7 +86,7 @@ class Backoff:
     def next_delay_seconds(self, error: BaseException | None = None) -> float:
         """Count one more failure and return the time to wait before the next attempt.
 
-        The error is logged when failures have lasted some seconds, and every half minute from then on.
+        The error is logged when failures have lasted some seconds, and every minute from then on.
         """
         self.failures += 1
         delay = self._uniform() * self._policy.ceiling_seconds(self.failures)
@@ -92,9 +95,14 @@ class Backoff:
             self._since, self._log_at = now, now + _LOG_AFTER_SECONDS
         if error is not None and now + delay >= self._log_at:
             self._log_at = now + _LOG_EVERY_SECONDS
-            lasted = now - self._since
+            lasted = self.lasted_seconds
             _log.warning("[RETRYING] A call has failed %d times in %.0f s: %s", self.failures, lasted, error)
         return delay
+
+    @property
+    def lasted_seconds(self) -> float:
+        """How long ago the first failure in a row was; 0 without one."""
+        return self._clock() - self._since if self.failures else 0.0
 
     def reset(self) -> None:
         """Begin the count of failures again, after a success."""
@@ -191,4 +199,108 @@ def retry(
             if limit is not None and clock() - started + delay > limit:
                 raise
             if sleep(delay) is True:
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class OutageRule:
+    """When a service that fails is given up: after so many ``seconds``, or instead after so many ``attempts`` more.
+
+    ``option`` is the option that says so, empty without one; ``cap_seconds`` is the longest wait between two attempts.
+    """
+
+    seconds: float
+    option: str
+    attempts: int | None = None
+    cap_seconds: float = 10.0
+
+    def gives_up(self, failures: int, lasted_seconds: float) -> bool:
+        """Return whether so many failures in a row, or so long an outage, end the query."""
+        return lasted_seconds >= self.seconds if self.attempts is None else failures > self.attempts
+
+    def ending(self, error: ConnectorError) -> ConnectorError:
+        """Return an error as it ends the query: it says how long the service was asked again, and by which option."""
+        if not self.option:
+            return error
+        tried = f"for {self.seconds:g} s" if self.attempts is None else f"{self.attempts} times"
+        advice = f"It was tried again {tried}: raise the option {self.option} for longer outages."
+        action = f"{error.action.rstrip('.')}. {advice}" if error.action else advice
+        return type(error)(error.code, error.what, error.where, action)
+
+
+class Outage:
+    """The failures in a row of one service, and the waits between them; a success ends the outage by `reset`.
+
+    It begins at ``began``, when the first call did, or else when that has failed.
+    """
+
+    def __init__(
+        self,
+        rule: OutageRule,
+        uniform: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+        began: float | None = None,
+    ) -> None:
+        self._rule = rule
+        self._clock = clock
+        self._began = began
+        initial = min(_INITIAL_SECONDS, rule.cap_seconds)
+        self._backoff = Backoff(RetryPolicy(initial, rule.cap_seconds, deadline_seconds=None), uniform, clock)
+        self._uncounted = 0
+
+    def reset(self) -> None:
+        """End the outage, after a success."""
+        self._backoff.reset()
+        self._uncounted = 0
+        self._began = None
+
+    @property
+    def failures(self) -> int:
+        """How many calls in a row have failed."""
+        return self._backoff.failures
+
+    @property
+    def left_seconds(self) -> float:
+        """How long the service may still fail; without end where attempts are counted."""
+        return math.inf if self._rule.attempts is not None else self._rule.seconds - self._lasted_seconds
+
+    @property
+    def _lasted_seconds(self) -> float:
+        return self._backoff.lasted_seconds if self._began is None else self._clock() - self._began
+
+    def next_delay_seconds(self, error: ConnectorError, *, progress: bool = False) -> float:
+        """Count a failure, and return the time to wait before the next attempt; the last one begins at the limit.
+
+        With ``progress`` the call did a part of its work: an outage begins with this failure, which is not counted.
+        Raises the error when it is none of an outage, or when the service is given up.
+        """
+        if not isinstance(error, ServiceUnavailableError):
+            raise error
+        if progress:
+            self.reset()
+            self._uncounted = 1
+        delay = self._backoff.next_delay_seconds(error)
+        if self._rule.gives_up(self.failures - self._uncounted, self._lasted_seconds):
+            raise self._rule.ending(error) from None
+        return min(delay, max(self.left_seconds, 0.0))
+
+
+def wait_out(
+    attempt: Callable[[], T],
+    rule: OutageRule,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+    uniform: Callable[[], float] = random.random,
+) -> T:
+    """Call ``attempt`` until it succeeds, fails permanently, or the rule gives the service up; raise its last error.
+
+    If ``sleep`` returns True, as the ``wait`` of a set `threading.Event` does, it is given up at once.
+    """
+    outage = Outage(rule, uniform, clock, began=clock())
+    while True:
+        try:
+            return attempt()
+        except ConnectorError as error:
+            if sleep(outage.next_delay_seconds(error)) is True:
                 raise

@@ -25,6 +25,7 @@ from connectors.core.datasource import (
 from connectors.core.errors import OptionError, SourceGoneError
 from connectors.core.formats import connector_named
 from connectors.core.processes.spark import Filter, ReadAllAvailable, ReadLimit
+from connectors.core.retry import wait_out
 
 _KAFKA: Final = connector_named("kafka")
 
@@ -51,6 +52,8 @@ __all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaD
 __all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 
 _CHECK_SECONDS: Final = 25.0
+_POLL_MS: Final = 120_000
+"""Without a record, while brokers answer."""
 
 
 @dataclass
@@ -138,7 +141,8 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
         group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
         headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout=options.poll_timeout_ms / 1000,
+        poll_timeout=(options.poll_timeout_ms or _POLL_MS) / 1000,
+        waits_for_brokers=options.poll_timeout_ms is None,
         run=run,
     )
 
@@ -146,9 +150,10 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
 @cache
 def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
     """Raise an error for a topic that does not exist, before the first task writes rows that it could not commit."""
-    with KafkaLookup(consumer_settings(client), call_seconds=_CHECK_SECONDS) as lookup:
+    seconds = min(_CHECK_SECONDS, client.outage_rule.seconds)
+    with KafkaLookup(consumer_settings(client), call_seconds=seconds) as lookup:
         try:
-            lookup.partitions(Subscribe((topic,)))
+            wait_out(lambda: lookup.partitions(Subscribe((topic,))), client.outage_rule)
         except SourceGoneError as error:
             action = f"Make it before the query starts, or correct the option {option}; exactly_once makes no topic."
             raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None

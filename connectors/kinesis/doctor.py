@@ -75,7 +75,7 @@ def diagnose(
 def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[KinesisReadOptions]) -> str:
     options = parse_read_options(raw, environ, streaming=True)
     # A doctor says soon what is wrong.
-    retries = min(options.num_retries, _RETRIES)
+    retries = _RETRIES if options.num_retries is None else min(options.num_retries, _RETRIES)
     parsed.append(replace(options, num_retries=retries, max_retry_interval=_RETRY_SECONDS))
     return f"{'stream' if len(options.streams) == 1 else 'streams'} {', '.join(options.streams)}"
 

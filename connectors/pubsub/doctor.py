@@ -22,7 +22,7 @@ from connectors.core.diagnostics import (
 )
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.extras import install_advice, ptars_obstacle
-from connectors.core.retry import RetryPolicy
+from connectors.core.retry import OutageRule
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
 from connectors.pubsub.client.errors import topic_deleted
@@ -33,7 +33,7 @@ from connectors.spool.admin.doctor import check_object_spool, check_spool
 
 __all__ = ["diagnose"]
 
-_RETRY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=1.0, deadline_seconds=5.0)
+_PATIENCE: Final = OutageRule(5.0, "", cap_seconds=1.0)
 _CALL_SECONDS: Final = 10.0
 _LONG_DEADLINE: Final = 120
 _CLOCK_ODD: Final = 30
@@ -101,7 +101,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
     clients: list[PubSubClient] = []
 
     def authenticate() -> str:
-        clients.append(PubSubClient(transport, options.credentials, retry_policy=_RETRY))
+        clients.append(PubSubClient(transport, options.credentials, outage_rule=_PATIENCE))
         # A response of any kind, also a refusal, means that the credentials are accepted.
         with suppress(AccessDeniedError, SourceGoneError):
             clients[0].get_subscription(options.subscription)

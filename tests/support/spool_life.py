@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailab
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from connectors.core.offsets import SENTINEL
+from connectors.core.retry import OutageRule
 from connectors.spool.errors import no_room
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
@@ -319,6 +320,7 @@ class SpoolLife:
             start_timeout=5.0,
             available_now_quiet=1.0,
             available_now_max_wait=5.0,
+            outage_rule=OutageRule(600.0, "retryTimeout"),
             fail_on_data_loss=True,
             compaction=CompactionSettings(free_segments=2, merge=2),
         )

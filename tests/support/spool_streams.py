@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import OutageRule
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import CompactionSettings
@@ -55,6 +56,7 @@ def open_stream(root: Path, start_fetching: StartFetching = start_nothing, **cha
         "start_timeout": 0.0,
         "available_now_quiet": 0.0,
         "available_now_max_wait": 0.0,
+        "outage_rule": OutageRule(600.0, "retryTimeout"),
         "compaction": CompactionSettings(),
         **changes,
     }

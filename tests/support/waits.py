@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCKING = {"sleep", "_sleep", "wait", "wait_for", "retry", "patiently", "poll", "flush", "tick"}
+BLOCKING = {"sleep", "_sleep", "wait", "wait_for", "retry", "wait_out", "patiently", "poll", "flush", "tick"}
 """The last names of calls that wait, or that belong to a loop that waits."""
 
 

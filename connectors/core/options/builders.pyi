@@ -23,6 +23,7 @@ class _KafkaOptions(TypedDict, total=False):
     minOffsetsPerTrigger: int
     minPartitions: int
     onMissingMarker: Literal["fail", "write"]
+    retryTimeout: str
     startingOffsets: str
     startingOffsetsByTimestamp: str
     startingOffsetsByTimestampStrategy: Literal["error", "latest"]
@@ -77,6 +78,7 @@ class _KinesisOptions(TypedDict, total=False):
     registerConsumerTimeoutInterval: str
     registeredConsumerIdType: Literal["name", "arn"]
     requireConsumerDeregistration: bool
+    retryTimeout: str
     roleArn: str
     roleExternalId: str
     roleSessionName: str
@@ -122,6 +124,7 @@ class _PubsubOptions(TypedDict, total=False):
     privateKeyId: str
     projectId: str
     publishTimeout: str
+    retryTimeout: str
     schemaMode: Literal["native", "databricks"]
     segmentBytes: int | str
     segmentCompression: Literal["none", "lz4"]

@@ -7,6 +7,7 @@ is inside a call. Every error that leaves is a `ConnectorError`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +15,7 @@ from concurrent.futures import wait
 from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.retry import ParentWatch, WaitLog
+from connectors.core.retry import Outage, ParentWatch, WaitLog
 from connectors.kafka.client.errors import LastWord, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,
@@ -29,7 +30,7 @@ from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions, Strategy, Subscribe, SubscribePattern
 
-__all__ = ["KafkaLookup", "RetryingLookup"]
+__all__ = ["LOOKUPS", "KafkaLookup", "RetryingLookup"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -40,26 +41,40 @@ _CALL_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
 _FIRST_SECONDS: Final = 25.0
 """Brokers that have not answered once for so long are no outage that passes: most often their address is wrong."""
+LOOKUPS: Final = 3
+"""How often partitions that are not there are looked up, unless ``fetchOffset.numRetries`` says it."""
 _GROUP: Final = "the offsets of a group"
 
 
 def _check_parent(parent: ParentWatch) -> None:
     if parent.is_gone():
-        raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process that asked is gone")
+        raise _caller_gone()
+
+
+def _caller_gone() -> ServiceUnavailableError:
+    return ServiceUnavailableError("KAFKA_CALLER_GONE", "The process or the query that asked is gone")
 
 
 class KafkaLookup:
     """Looks up partitions and offsets; a context manager that closes its clients.
 
-    ``group`` is the consumer group of `committed` and `commit`; a call may take ``call_seconds``.
+    ``group`` is the consumer group of `committed` and `commit`; a call may take ``call_seconds``, and raises an error
+    when ``stopping`` is set.
     """
 
-    def __init__(self, settings: ClientSettings, group: str | None = None, call_seconds: float = _CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str | None = None,
+        call_seconds: float = _CALL_SECONDS,
+        stopping: threading.Event | None = None,
+    ) -> None:
         levels = sdk().IsolationLevel
         committed = settings.get("isolation.level") == "read_committed"
         self._isolation = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         self._settings = settings
-        self._seconds = call_seconds
+        self.call_seconds = call_seconds
+        self._stopping = stopping or threading.Event()
         self._parent = ParentWatch()
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
@@ -117,7 +132,7 @@ class KafkaLookup:
     def _retry(self, call: Callable[[], T]) -> T:
         """Make a call again while its error may pass, with short pauses; the deadline is that of one call."""
         self._begin()
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self.call_seconds
         while True:
             try:
                 result = call()
@@ -148,6 +163,8 @@ class KafkaLookup:
             raise self._last_word.refusal
         self._log.tick()
         _check_parent(self._parent)
+        if self._stopping.is_set():
+            raise _caller_gone()
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return the offset of the first record of each partition that exists."""
@@ -178,13 +195,13 @@ class KafkaLookup:
                 "KAFKA_UNAVAILABLE",
                 "Kafka lists these partitions, and does not know their offsets now",
                 describe(listed),
-                "Check the brokers; raise fetchOffset.numRetries if that takes longer to pass.",
+                "Check the brokers.",
             )
         return offsets
 
     def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
         request = {sdk().TopicPartition(*partition): spec for partition, spec in asked.items()}
-        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._seconds)
+        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self.call_seconds)
         offsets: Offsets = {}
         for requested, future in futures.items():
             partition = TopicPartition(requested.topic, requested.partition)
@@ -206,7 +223,7 @@ class KafkaLookup:
         consumer = open_consumer(self._settings, own)
         try:
             consumer.assign([sdk().TopicPartition(*partition, offset)])
-            deadline = time.monotonic() + self._seconds
+            deadline = time.monotonic() + self.call_seconds
             # librdkafka looks for the coordinator of the group, which needs a right that nobody needs here.
             while (message := consumer.poll(_SLICE_SECONDS)) is None or is_group_denial(message):
                 self._check()
@@ -246,51 +263,81 @@ def _partitions(topics: Mapping[str, Any]) -> Iterable[TopicPartition]:
 
 
 class RetryingLookup:
-    """Calls a `KafkaLookup` up to ``fetchOffset.numRetries`` times, each with new connections; thread-safe."""
+    """Calls a `KafkaLookup` again, with new connections each time, while that may help; thread-safe.
+
+    An outage is waited out by ``retryTimeout``; where ``fetchOffset.numRetries`` is given, calls are counted instead.
+    """
 
     def __init__(self, options: KafkaReadOptions, first_seconds: float = _FIRST_SECONDS) -> None:
         self._options = options
+        self._rule = options.client.outage_rule
         self._first_seconds = first_seconds
         self._lookup: KafkaLookup | None = None
         self._lock = threading.RLock()
         self._parent = ParentWatch()
+        self._stopping = threading.Event()
         self._give_up_at: float | None = None
         self._has_worked = False
 
     def ask(self, call: Callable[[KafkaLookup], T]) -> T:
         """Return what a call returns; raise its last error, or the first that another attempt cannot help."""
-        left = self._options.offset_retries
+        left = self._options.offset_retries or LOOKUPS
+        outage = Outage(self._rule, began=time.monotonic())
         while True:
-            left -= 1
             try:
                 with self._lock:
-                    result = call(self._open())
+                    result = call(self._open(outage))
+                    self._note_success()
             except (ServiceUnavailableError, SourceGoneError) as error:  # a topic may be about to be made
                 self.close()
-                over = self._give_up_at is not None and time.monotonic() >= self._give_up_at
-                if left <= 0 or over or error.code == "KAFKA_CALLER_GONE":
+                if error.code == "KAFKA_CALLER_GONE":
+                    raise
+                if self._options.offset_retries is None and isinstance(error, ServiceUnavailableError):
+                    self._wait(outage.next_delay_seconds(error))
+                    continue
+                left -= 1
+                if left <= 0 or (self._give_up_at is not None and time.monotonic() >= self._give_up_at):
                     raise
                 _log.warning("[KAFKA_OFFSETS_RETRIED] %s Trying again, %d attempts left.", error, left)
                 self.pause()
             else:
-                self._give_up_at, self._has_worked = None, True
                 return result
 
-    def _open(self) -> KafkaLookup:
+    def _open(self, outage: Outage) -> KafkaLookup:
         if self._lookup is None:
-            seconds = _CALL_SECONDS
-            if not self._has_worked:
-                now = time.monotonic()
-                self._give_up_at = self._give_up_at or now + self._first_seconds
-                seconds = max(1.0, self._give_up_at - now)
-            self._lookup = KafkaLookup(self._options.client, self._options.group_to_start_from, seconds)
+            counted = self._options.offset_retries is not None
+            seconds = self._counted_seconds() if counted else self._call_seconds(outage.left_seconds)
+            group = self._options.group_to_start_from
+            self._lookup = KafkaLookup(self._options.client, group, seconds, self._stopping)
         return self._lookup
 
+    def _call_seconds(self, left: float) -> float:
+        if self._options.offset_retries is not None:
+            return _CALL_SECONDS
+        return max(_SLICE_SECONDS, min(_CALL_SECONDS, self._rule.seconds, left))
+
+    def _counted_seconds(self) -> float:
+        """Return how long a call may take where calls are counted: brokers that never answered have little time."""
+        if self._has_worked:
+            return _CALL_SECONDS
+        now = time.monotonic()
+        self._give_up_at = self._give_up_at or now + self._first_seconds
+        return max(1.0, self._give_up_at - now)
+
+    def _note_success(self) -> None:
+        self._give_up_at, self._has_worked = None, True
+        if self._lookup is not None:
+            self._lookup.call_seconds = self._call_seconds(math.inf)
+
     def pause(self) -> None:
-        """Wait for ``fetchOffset.retryIntervalMs``; raise an error if this process has lost its parent."""
-        end = time.monotonic() + self._options.offset_retry_ms / 1000
+        """Wait for ``fetchOffset.retryIntervalMs``; raise an error if this is stopped or the parent process is gone."""
+        self._wait(self._options.offset_retry_ms / 1000)
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _SLICE_SECONDS / 2))
+            if self._stopping.wait(min(left, _SLICE_SECONDS / 2)):
+                raise _caller_gone()
             _check_parent(self._parent)
 
     def close(self) -> None:
@@ -299,3 +346,8 @@ class RetryingLookup:
             if self._lookup is not None:
                 self._lookup.close()
             self._lookup = None
+
+    def stop(self) -> None:
+        """End all calls, also those of other threads, and close the connections."""
+        self._stopping.set()
+        self.close()

@@ -19,8 +19,8 @@ from connectors.kafka.options.client import ClientSettings
 if TYPE_CHECKING:
     import confluent_kafka
 
-__all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "open_admin"]
-__all__ += ["open_consumer", "open_producer", "sdk", "why_late"]
+__all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "late_error"]
+__all__ += ["open_admin", "open_consumer", "open_producer", "sdk", "why_late"]
 
 T = TypeVar("T")
 
@@ -84,6 +84,12 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
     if token is not None:
         token.serve_first(client)
     return client
+
+
+def late_error(settings: ClientSettings, error: ConnectorError) -> ConnectorError:
+    """Return the error of a record that was not delivered in time, which names ``retryTimeout`` if that says so."""
+    limit, rule = settings.get("delivery.timeout.ms"), settings.outage_rule
+    return rule.ending(error) if limit == str(round(rule.seconds * 1000)) else error
 
 
 def why_late(settings: ClientSettings, topic: str, error: ConnectorError) -> ConnectorError:

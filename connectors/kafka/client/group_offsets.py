@@ -14,26 +14,21 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.retry import OutageRule, wait_out
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.offsets import Offsets
 from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["CALL_SECONDS", "PATIENCE_SECONDS", "PAUSE_SECONDS", "GroupCommitter", "consumer_settings", "patiently"]
-__all__ += ["read_group_offset", "set_group_offset"]
+__all__ = ["CALL_SECONDS", "GroupCommitter", "consumer_settings", "patiently", "read_group_offset"]
+__all__ += ["set_group_offset"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 CALL_SECONDS: Final = 10.0
-PATIENCE_SECONDS: Final = 120.0
-"""How long one step is repeated while its error may pass."""
-PAUSE_SECONDS: Final = 0.1
-_PATIENCE: Final = RetryPolicy(
-    initial_seconds=PAUSE_SECONDS, cap_seconds=PAUSE_SECONDS, deadline_seconds=PATIENCE_SECONDS
-)
+_PAUSE_SECONDS: Final = 0.1
 
 
 def read_group_offset(
@@ -62,7 +57,7 @@ def read_group_offset(
         return committed.offset, metadata_of(committed)
 
     try:
-        return patiently(ask)
+        return patiently(ask, settings.outage_rule)
     finally:
         consumer.close()
 
@@ -76,7 +71,7 @@ def metadata_of(committed: Any) -> str | None:
     return metadata
 
 
-def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:
+def set_group_offset(admin: Any, rule: OutageRule, group: str, topic: str, offset: int, metadata: str) -> None:
     """Set the offset of a group and its metadata, for partition 0 of a topic."""
     asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset, metadata)])
 
@@ -89,12 +84,12 @@ def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: 
         if partition.error is not None:
             raise connector_error(partition.error, group)
 
-    patiently(ask)
+    patiently(ask, rule)
 
 
-def patiently(step: Callable[[], T]) -> T:
-    """Return what a step returns; one whose error may pass is repeated for `PATIENCE_SECONDS`."""
-    return retry(step, _PATIENCE)
+def patiently(step: Callable[[], T], rule: OutageRule) -> T:
+    """Return what a step returns; one whose error may pass is repeated, after short pauses, as the rule says."""
+    return wait_out(step, replace(rule, cap_seconds=_PAUSE_SECONDS))
 
 
 def consumer_settings(settings: ClientSettings) -> ClientSettings:

@@ -18,7 +18,9 @@ from typing import Final, Literal
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, declared_options, option
 from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, is_loopback, option_text
+from connectors.core.options.outages import RETRY_TIMEOUT, OutageOptions
 from connectors.core.options.transport import refuse_plaintext
+from connectors.core.retry import OutageRule
 from connectors.kafka import FORMAT
 from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
@@ -47,6 +49,7 @@ _FAST_PATH: Final = (
 )
 _REMOVED: Final = {name.lower(): _FAST_PATH for name in ("nativeReads", "nativeWrites")}
 """Options of earlier versions, in lower case, and what to do instead."""
+_OUTAGE_RULE: Final = OutageRule(600.0, RETRY_TIMEOUT)
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
 _HIGHEST_PORT: Final = 65535
@@ -60,7 +63,7 @@ _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaClientOptions:
+class KafkaClientOptions(OutageOptions):
     """The options that reach Kafka, of source and sink; all others that begin with ``kafka.`` go to the client."""
 
     bootstrap_servers: str | None = option(
@@ -141,11 +144,15 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Names and values of librdkafka's settings. Pickles with its secrets; its ``repr`` shows none."""
+    """Names and values of librdkafka's settings, and when brokers that do not answer are given up.
+
+    Pickles with its secrets; its ``repr`` shows none.
+    """
 
     plain: tuple[tuple[str, str], ...] = ()
     secret: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
     token_provider: str | None = None
+    outage_rule: OutageRule = _OUTAGE_RULE
 
     def get(self, name: str) -> str | None:
         """Return a setting that may be shown."""
@@ -223,7 +230,9 @@ def client_settings(
     jvm.check_token_endpoint(plain)
     _check_tokens(plain, options.token_provider)
     _check_transport(plain)
-    settings = ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+    settings = ClientSettings(
+        tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider, options.outage_rule
+    )
     for name, text in settings.revealed().items():
         refuse_nul(f"kafka.{name}", text)  # an escape in sasl.jaas.config or a file may hold one
     return settings

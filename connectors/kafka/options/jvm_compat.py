@@ -103,10 +103,9 @@ IGNORED: Final = {
         "brokers check tokens, clients do not",
     ),
     "default.api.timeout.ms": (
-        "fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms limit how long a query waits "
-        "for a response"
+        "retryTimeout, fetchOffset.numRetries and kafka.socket.timeout.ms limit how long a query waits for a response"
     ),
-    "max.block.ms": "kafka.delivery.timeout.ms says how long a record may take",
+    "max.block.ms": "retryTimeout, or kafka.delivery.timeout.ms, says how long a record may take",
     "max.poll.records": "maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time",
     "metadata.max.idle.ms": "kafka.topic.metadata.refresh.interval.ms says how often topics are looked up",
     "socket.connection.setup.timeout.max.ms": "kafka.socket.connection.setup.timeout.ms is the only such time",

@@ -46,7 +46,6 @@ _PARTITIONER: Final = re.compile(r"(?:kafkashaded\.)?org\.apache\.kafka\.clients
 """A class of Kafka's own; some platforms have them under a name before that."""
 _COMPRESSION_LEVEL: Final = re.compile(r"compression\.(gzip|lz4|zstd)\.level")
 _HIGHEST_LEVEL: Final = 12
-_DELIVERY_MS: Final = 120_000
 _REQUEST_MS: Final = 30_000
 _TRANSACTION_MS: Final = "900000"
 """The longest that brokers allow by default: a transaction is open as long as its task runs."""
@@ -226,8 +225,8 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
     defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
     if options.exactly_once:
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
-    elif not any(name in changed for name in jvm.TIMEOUT_SETTINGS):
-        defaults[jvm.TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
+    if not any(name in changed for name in jvm.TIMEOUT_SETTINGS):
+        defaults[jvm.TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed, options))
     return client_settings(options, user, {**defaults, **changed}, refused, "producer")
 
 
@@ -298,11 +297,19 @@ def _fit_records_to_queue(changed: dict[str, str]) -> None:
         changed["message.max.bytes"] = str(queue * 1024)
 
 
-def _delivery_ms(changed: Mapping[str, str]) -> int:
-    """Return how long a record may take by default: as ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``."""
+def _delivery_ms(changed: Mapping[str, str], options: KafkaWriteOptions) -> int:
+    """Return how long a record may take: ``retryTimeout``, but no less than a request, and no more than a transaction.
+
+    The first is what ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer`` does, the second a rule of librdkafka.
+    """
     linger = max(_number_of(changed, name, "linger.ms", 0) for name in jvm.LINGER_SETTINGS)
-    request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", _REQUEST_MS)
-    return max(_DELIVERY_MS, math.ceil(linger + request))
+    outage = round(options.retry_timeout * 1000)
+    request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", min(outage, _REQUEST_MS))
+    longest = max(outage, math.ceil(linger + request))
+    if not options.exactly_once:
+        return longest
+    name = "transaction.timeout.ms"
+    return min(longest, round(_number_of(changed, name, name, float(_TRANSACTION_MS))))
 
 
 def _number_of(changed: Mapping[str, str], name: str, range_of: str, default: float) -> float:

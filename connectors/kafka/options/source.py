@@ -227,19 +227,21 @@ class KafkaReadOptions(KafkaClientOptions):
         "for streams, spark-kafka-relation for batch reads. Not used when kafka.group.id is given.",
         default=None,
     )
-    poll_timeout_ms: int = option(
+    poll_timeout_ms: int | None = option(
         "kafkaConsumer.pollTimeoutMs",
         INTEGER,
-        "A task fails after so many milliseconds without a record or any progress. It is not the time of one poll.",
-        default="120000",
+        "A task fails after so many milliseconds without a record or any progress. It is not the time of one poll. "
+        "Default: 120000 while brokers answer, and retryTimeout while they do not.",
+        default=None,
         minimum="1",
     )
-    offset_retries: int = option(
+    offset_retries: int | None = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails; also for a topic that does not exist. The query gives "
-        "up after 25 seconds on brokers that have never answered.",
-        default="3",
+        "How often offsets are looked up before the query fails; also for a topic that does not exist. Given, it "
+        "replaces retryTimeout for these calls, and brokers that have never answered are given up after 25 seconds. "
+        "Default: retryTimeout, and 3 times for a topic that does not exist.",
+        default=None,
         minimum="1",
         maximum="1000",
     )

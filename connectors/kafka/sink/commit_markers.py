@@ -176,7 +176,14 @@ class Markers:
 
     def note(self, finished: Finished) -> None:
         """Note that a batch has ended; with every batch, else the note would expire."""
-        set_group_offset(self._admin, self.note_group, self._topic, finished.width, finished.metadata())
+        set_group_offset(
+            self._admin,
+            self._settings.outage_rule,
+            self.note_group,
+            self._topic,
+            finished.width,
+            finished.metadata(),
+        )
 
     def partitions(self) -> list[int]:
         """Return every partition that ever wrote a marker, unless that is gone."""
@@ -190,7 +197,7 @@ class Markers:
                 raise connector_error(problem, "the list of groups")
             return [group.group_id for group in listed.valid if group.group_id.startswith(self.stem)]
 
-        numbers = (group.removeprefix(self.stem) for group in patiently(list_groups))
+        numbers = (group.removeprefix(self.stem) for group in patiently(list_groups, self._settings.outage_rule))
         return sorted(int(number) for number in numbers if _PARTITION.fullmatch(number))
 
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
@@ -112,6 +113,8 @@ class NativeSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
+        self._unsent = 0
+        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
         revealed = settings.revealed()
@@ -138,10 +141,18 @@ class NativeSink:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._library.rd_kafka_poll(self._client, 100)
+            self._log_wait()
             with self._purging:
                 if isinstance(self._error, CredentialsError):
                     # Nothing will be sent, and a call may wait for a place in the queue.
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
+
+    def _log_wait(self) -> None:
+        """Say in the log that nothing is acknowledged, when that takes long."""
+        before, self._unsent = self._unsent, self._library.rd_kafka_outq_len(self._client)
+        if self._unsent != before or not before:
+            self._log.restart()
+        self._log.tick()
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value

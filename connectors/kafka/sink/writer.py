@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Self
 
@@ -20,10 +21,11 @@ from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError, one_line
 from connectors.core.pool import Pool
+from connectors.core.retry import Outage, WaitLog
 from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_error, named_error, record_place
-from connectors.kafka.client.factory import client_exception, open_producer, why_late
+from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
 from connectors.kafka.client.fast_path import native_reason
-from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
+from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns, Record, records
@@ -35,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.1
 _FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
 
 
@@ -55,6 +58,8 @@ class RecordSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
+        self._unsent = 0
+        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
         # Only failures are reported: a callback for each record costs as much as sending it.
         fixed = {
             "delivery.report.only.error": True,
@@ -140,6 +145,10 @@ class RecordSink:
             raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
         if self._error is not None:
             raise self._error
+        if left != self._unsent or not left:
+            self._log.restart()
+        self._unsent = left
+        self._log.tick()
         return left
 
     def finish(self) -> None:
@@ -185,7 +194,7 @@ class TransactionalSink:
         if timeout is not None:
             raise timeout from None
         if late is not None and isinstance(error, ServiceUnavailableError):
-            raise why_late(self._settings, late, error) from None
+            raise why_late(self._settings, late, late_error(self._settings, error)) from None
 
     def _timeout(self, error: BaseException | None) -> ConnectorError | None:
         """Return the error for a transaction that was open too long, which is why the broker fenced its producer."""
@@ -224,9 +233,9 @@ class TransactionalSink:
     def call(self, step: Callable[[], Any], *, read_only: bool = False) -> Any:
         """Do a step, and repeat it while the client says that this is safe; a read-only one for any transient error.
 
-        After `PATIENCE_SECONDS` the task fails, and its next attempt begins by asking what happened.
+        After ``retryTimeout`` the task fails, and its next attempt begins by asking what happened.
         """
-        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        outage = Outage(replace(self._settings.outage_rule, cap_seconds=_PAUSE_SECONDS))
         while True:
             try:
                 return step()
@@ -234,10 +243,10 @@ class TransactionalSink:
                 problem = error.args[0]
                 refusal = self.sink.refusal(problem, self._id)
                 retriable = problem.retriable() or (read_only and refusal.transient)
-                if not retriable or problem.txn_requires_abort() or time.monotonic() > give_up_at:
+                if not retriable or problem.txn_requires_abort():
                     raise refusal from None
                 self.sink.check()
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(outage.next_delay_seconds(refusal))
 
     def _abort(self) -> None:
         """End the transaction if that is possible; else the first step of the next attempt does."""
@@ -284,7 +293,7 @@ def produce_batches(
     except ServiceUnavailableError as error:
         late = sink.late
         sink.discard()
-        raise (error if late is None else why_late(settings, late, error)) from None
+        raise (error if late is None else why_late(settings, late, late_error(settings, error))) from None
     except BaseException:
         sink.discard()
         raise

@@ -56,6 +56,7 @@ class ReadSettings:
     Attributes:
         group: the consumer group, which is never joined.
         poll_timeout: seconds without any progress after which a task fails.
+        waits_for_brokers: whether brokers that do not answer are waited for by the client's ``outage_rule`` instead.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
             used in another: the topic may have been recreated since.
     """
@@ -65,6 +66,7 @@ class ReadSettings:
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float
+    waits_for_brokers: bool = False
     run: str = field(default="", compare=False)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
-from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
+from connectors.kafka.client.admin import LOOKUPS, KafkaLookup, RetryingLookup
 from connectors.kafka.client.group_offsets import GroupCommitter
 from connectors.kafka.client.record_times import RecordTimes, TimeReader
 from connectors.kafka.offsets import (
@@ -152,7 +152,7 @@ class KafkaStream:
 
         A broker may report one that is too low (KAFKA-7703); Spark's own ``fetchLatestOffsets`` does the same.
         """
-        for _ in range(self._options.offset_retries - 1):
+        for _ in range((self._options.offset_retries or LOOKUPS) - 1):
             wrong = {partition: end for partition, end in latest.items() if end < begin.get(partition, 0)}
             if not wrong:
                 break
@@ -302,7 +302,7 @@ class KafkaStream:
         self._times.stop()
         if self._committer is not None:
             self._committer.stop()
-        self._lookup.close()
+        self._lookup.stop()
 
 
 def _changed(code: str, what: str) -> OffsetError:

@@ -8,6 +8,7 @@ compaction has removed (as in risingwave's issues 25121 and 25258).
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -81,6 +82,7 @@ class PartitionReader:
         self._gathered: list[Fetched] = []
         self._without_time = self._first_without_time = 0
         self._gaps = OffsetGapPolicy(consumer.source, part, consumer.settings)
+        self._failed_at = self._ask_at = -math.inf
         self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -153,7 +155,12 @@ class PartitionReader:
         if self._position >= 0 and self._end >= 0:
             return
         consumer = self._consumer
-        low, high = watermarks(consumer.source, self._partition, consumer.settings.poll_timeout)
+        settings, rule = consumer.settings, consumer.settings.client.outage_rule
+        seconds = rule.seconds if settings.waits_for_brokers else settings.poll_timeout
+        try:
+            low, high = watermarks(consumer.source, self._partition, seconds)
+        except ServiceUnavailableError as error:
+            raise (rule.ending(error) if settings.waits_for_brokers else error) from None
         offsets = {EARLIEST: low, LATEST: high}
         self._position = offsets.get(self._position, self._position)
         self._end = offsets.get(self._end, self._end)
@@ -185,9 +192,26 @@ class PartitionReader:
         refusal = self._consumer.source.last_word.refusal
         if refusal is not None and seconds > self._refused_seconds:
             raise refusal
-        if seconds > self._consumer.settings.poll_timeout:
+        settings = self._consumer.settings
+        if settings.waits_for_brokers:
+            seconds = self._answered_seconds(seconds)
+        if seconds > settings.poll_timeout:
             self._position = self._gaps.give_up(self._position, self._end)
             self._consumer.partition = None
+
+    def _answered_seconds(self, seconds: float) -> float:
+        """Return for how much of a time without progress brokers have answered; raises the error of a long outage."""
+        rule, now = self._consumer.settings.client.outage_rule, time.monotonic()
+        if seconds > min(self._consumer.settings.poll_timeout, rule.seconds) and now >= self._ask_at:
+            try:
+                self._gaps.available(min(_WATERMARK_SECONDS, rule.seconds))
+            except ServiceUnavailableError as error:
+                if rule.gives_up(0, seconds):
+                    raise rule.ending(self._consumer.source.last_word.explain(error)) from None
+                self._failed_at = time.monotonic()
+            else:
+                self._ask_at = time.monotonic() + _WATERMARK_SECONDS
+        return min(seconds, time.monotonic() - self._failed_at)
 
 
 def report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
@@ -248,7 +272,7 @@ class OffsetGapPolicy:
         ``position`` itself if it exists: the report may be about a topic that was recreated since, or come from a
         broker that no longer leads the partition.
         """
-        available = self._watermarks()
+        available = self.available()
         low, high = available or (0, 0)
         if low <= position < high and self._retries < _MOST_RETRIES:
             self._retries += 1
@@ -267,7 +291,7 @@ class OffsetGapPolicy:
         """Return ``end`` if the records up to it are lost, after nothing arrived for the poll timeout; else raise."""
         explain = self._source.last_word.explain
         try:
-            low, high = self._watermarks() or (0, 0)
+            low, high = self.available() or (0, 0)
         except ServiceUnavailableError as error:
             raise explain(error) from None
         if high < end:  # the topic was recreated, or a leader lost records, since the range was planned
@@ -283,10 +307,10 @@ class OffsetGapPolicy:
             )
         )
 
-    def _watermarks(self) -> tuple[int, int] | None:
-        """Return None if the partition does not exist."""
+    def available(self, seconds: float = _WATERMARK_SECONDS) -> tuple[int, int] | None:
+        """Return the earliest and the latest offset; None if the partition does not exist."""
         try:
-            return watermarks(self._source, self._part.topic_partition, _WATERMARK_SECONDS)
+            return watermarks(self._source, self._part.topic_partition, seconds)
         except SourceGoneError:
             return None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from connectors.core.pool import Cache
-from connectors.core.retry import RetryPolicy, is_transient, retry
+from connectors.core.retry import wait_out
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
@@ -34,13 +34,5 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
 def patiently(
     attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
 ) -> T:
-    """Call until it succeeds, fails for good, ``numRetries`` is used up, or ``sleep`` returns True."""
-    left = options.num_retries
-
-    def retryable(error: BaseException) -> bool:
-        nonlocal left
-        left -= 1
-        return left >= 0 and is_transient(error)
-
-    policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
-    return retry(attempt, policy, retryable=retryable, sleep=sleep)
+    """Call until it succeeds, fails for good, an outage has lasted too long, or ``sleep`` returns True."""
+    return wait_out(attempt, options.outage_rule, sleep=sleep)

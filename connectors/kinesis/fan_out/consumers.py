@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.core.retry import Backoff, RetryPolicy, is_transient
+from connectors.core.retry import Backoff, Outage, RetryPolicy
 from connectors.kinesis.client.errors import IN_USE, NOT_FOUND
 from connectors.kinesis.options.source import check_consumer_of
 from connectors.kinesis.source.scheduler import Job, Scheduler
@@ -27,6 +27,7 @@ __all__ = ["StreamConsumers", "active_consumer", "registered_consumer"]
 
 _AGAIN_SECONDS: Final = 5.0
 _POLICY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
+_NOT_ACTIVE: Final = "KINESIS_CONSUMER_NOT_ACTIVE"
 
 
 def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
@@ -80,6 +81,7 @@ class _Consumer:
     """A consumer that is wanted, by its name or ARN; ``arn`` is set when it is ACTIVE, ``job`` until then."""
 
     name: str
+    outage: Outage
     arn: str | None = None
     job: Job | None = None
     asked: float = -_AGAIN_SECONDS
@@ -87,6 +89,7 @@ class _Consumer:
 
     def settle(self) -> None:
         self.backoff.reset()
+        self.outage.reset()
         self.job = None
 
 
@@ -117,7 +120,7 @@ class StreamConsumers:
         with self._lock:
             if stream_arn not in self._consumers:
                 name = self._options.consumers[self._options.streams.index(stream)]
-                self._consumers[stream_arn] = _Consumer(name)
+                self._consumers[stream_arn] = _Consumer(name, Outage(self._options.outage_rule))
             self._ask_for(stream_arn)
 
     def gone(self, stream_arn: str) -> None:
@@ -142,12 +145,26 @@ class StreamConsumers:
         try:
             consumer.arn = active_consumer(self._client, stream_arn, consumer.name, register=register)
         except ConnectorError as error:
-            delay = consumer.backoff.next_delay_seconds(error)
-            is_late = time.monotonic() + delay > consumer.asked + self._options.register_timeout
-            if is_transient(error) and not is_late:
-                return delay
-            consumer.settle()
-            raise
+            try:
+                return self._pause(consumer, error)
+            except ConnectorError:
+                consumer.settle()
+                raise
         consumer.settle()
         self._active(stream_arn)
         return None
+
+    def _pause(self, consumer: _Consumer, error: ConnectorError) -> float:
+        """Return the seconds to wait; raises the error when it is permanent, or the consumer or an outage takes long.
+
+        The time of an outage is none in which the service could have made the consumer ACTIVE.
+        """
+        if error.code not in {_NOT_ACTIVE, IN_USE}:
+            delay = consumer.outage.next_delay_seconds(error)
+            consumer.asked = time.monotonic() + delay
+            return delay
+        consumer.outage.reset()
+        delay = consumer.backoff.next_delay_seconds(error)
+        if time.monotonic() + delay > consumer.asked + self._options.register_timeout:
+            raise error
+        return delay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,6 +13,8 @@ from connectors.core.errors import OptionError
 from connectors.core.options import transport
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret
+from connectors.core.options.outages import OutageOptions
+from connectors.core.retry import OutageRule
 from connectors.kinesis import FORMAT
 
 __all__ = [
@@ -72,7 +74,7 @@ ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KinesisClientOptions:
+class KinesisClientOptions(OutageOptions):
     """How to reach the service, for source and sink; pickles with its secrets, and shows none."""
 
     region: str | None = option(
@@ -151,11 +153,12 @@ class KinesisClientOptions:
         default=None,
         aliases=("stsSessionName", "awsSTSSessionName", "kinesis.stsSessionName"),
     )
-    num_retries: int = option(
+    num_retries: int | None = option(
         "numRetries",
         INTEGER,
-        "How often in a row a call is tried again that was throttled, or not answered, before the query fails.",
-        default="10",
+        "How often in a row a call is tried again that was throttled, or not answered, before the query fails. Given, "
+        "it replaces retryTimeout, however long that takes. Default: retryTimeout.",
+        default=None,
         minimum="0",
         maximum="1000",
         aliases=("client.numRetries", "kinesis.client.numRetries"),
@@ -167,6 +170,12 @@ class KinesisClientOptions:
         default="10s",
         minimum="100ms",
     )
+
+    @property
+    def outage_rule(self) -> OutageRule:
+        """When the service is given up: by ``numRetries`` where it is given, else by ``retryTimeout``."""
+        rule = replace(super(KinesisClientOptions, self).outage_rule, cap_seconds=self.max_retry_interval)
+        return rule if self.num_retries is None else replace(rule, attempts=self.num_retries, option="numRetries")
 
 
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:

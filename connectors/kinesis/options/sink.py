@@ -9,6 +9,7 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
+from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
 
@@ -94,6 +95,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     Raises an `OptionError` when one is unknown, illegal, or in conflict with another.
     """
     options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
+    refuse_second_limit(raw, "numRetries", FORMAT, given=options.num_retries is not None)
     if options.stream_name is not None and options.stream_arn is not None:
         what = "Both streamName and streamARN are given"
         raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one of them, or neither.")

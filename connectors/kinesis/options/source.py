@@ -15,6 +15,7 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import Option, available_now, conflict, declared_options, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, PATH, STRING, Kind, choice
+from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
@@ -326,6 +327,7 @@ def parse_read_options(
     options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)
     options = resolve_client(options, environ, streams[0])
+    refuse_second_limit(raw, "numRetries", FORMAT, given=options.num_retries is not None)
     start = ShardPositions(TRIM if streaming is False else LATEST)
     if options.initial_position is not None or options.initial_timestamp is not None:
         text = options.initial_position or "at_timestamp"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Outage
 from connectors.kinesis.client.errors import THROTTLED, service_error
 from connectors.kinesis.client.responses import decoded, malformed
 from connectors.kinesis.options.client import stream_named
@@ -122,29 +122,23 @@ def put_results(body: bytes, count: int, stream: str) -> list[Result]:
 
 
 class Attempts:
-    """Waits between attempts of a request, and gives up after more than ``numRetries`` in a row without progress.
+    """Waits between attempts of a request, and gives up after an outage: too long without progress.
 
     It gives up at once when ``sleep`` returns True.
     """
 
     def __init__(self, options: KinesisClientOptions, sleep: Sleep) -> None:
-        self._most = options.num_retries
-        self._backoff = Backoff(RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None))
+        self._outage = Outage(options.outage_rule)
         self._sleep = sleep
-        self._failures = 0
 
     def wait(self, error: ConnectorError, left: Sequence[Record], *, progress: bool = False) -> None:
         """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
-        if progress:
-            self._backoff.reset()
-        self._failures = 0 if progress else self._failures + 1
-        gives_up = not error.transient or self._failures > self._most
-        if gives_up or self._sleep(self._backoff.next_delay_seconds(error)) is True:
-            what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
-            action = _MORE_SHARDS if error.code == THROTTLED else error.action
-            raise type(error)(
-                error.code, f"{what}: {error.what}", f"{error.where}, {key_name(left[0].PartitionKey)}", action
-            )
+        what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
+        action = _MORE_SHARDS if error.code == THROTTLED else error.action
+        where = f"{error.where}, {key_name(left[0].PartitionKey)}"
+        unput = type(error)(error.code, f"{what}: {error.what}", where, action)
+        if self._sleep(self._outage.next_delay_seconds(unput, progress=progress)) is True:
+            raise unput
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Backoff, RetryPolicy, WaitLog, is_transient
+from connectors.core.retry import Outage, WaitLog
 from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
@@ -118,7 +118,7 @@ class PollTask:
     monitor: ShardMonitor
     key: ShardKey
     latest: LatestRecord
-    backoff: Backoff
+    outage: Outage
     job: Job = field(init=False)
     seen: Seen = field(default_factory=Seen)
     pushed: Seen = field(default_factory=Seen)
@@ -128,6 +128,7 @@ class PollTask:
     fresh_as_of: float = -1.0
     idle_rounds: int = 0
     cpu_seconds: float = 0.0
+    expired: bool = False
 
     def __post_init__(self) -> None:
         self.job = Job(self.next_delay)
@@ -149,7 +150,8 @@ class PollTask:
             self.latest.step(exact=exact)
         except ConnectorError as error:
             return self._retry_delay(error)
-        self.backoff.reset()
+        self.outage.reset()
+        self.expired = False
         self._add_cpu(time.thread_time() - cpu)
         if self.latest.is_stalled and not exact:
             _log.warning("%s The query goes on without what it may hold.", self.latest.progress.error())
@@ -167,13 +169,15 @@ class PollTask:
             self.cpu_seconds = 0.0
 
     def _retry_delay(self, error: ConnectorError) -> float:
-        delay = self.backoff.next_delay_seconds(error)
-        if error.code == EXPIRED_ITERATOR and self.backoff.failures == 1:
+        if error.code == EXPIRED_ITERATOR and not self.expired:
+            self.expired = True
             return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
-        if not is_transient(error) or self.backoff.failures > self.monitor.options.num_retries:
-            self.monitor.fail(error)
-            self.backoff.reset()
-        return delay
+        try:
+            return self.outage.next_delay_seconds(error)
+        except ConnectorError as last:
+            self.monitor.fail(last)
+            self.outage.reset()
+            return self.monitor.options.min_fetch_period
 
 
 class ShardMonitor:
@@ -263,8 +267,7 @@ class ShardMonitor:
                 patience=self._patience,
                 counted=partial(self.pacer.counted, key),
             )
-            backoff = Backoff(RetryPolicy(cap_seconds=self.options.max_retry_interval))
-            task = self._tasks[key] = PollTask(self, key, latest, backoff)
+            task = self._tasks[key] = PollTask(self, key, latest, Outage(self.options.outage_rule))
             self.scheduler.add(task.job)
         self.push_source.follow(shards, listings)
 

@@ -23,19 +23,28 @@ from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
 from connectors.core.options.declaration import parse_options
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.retry import OutageRule, wait_out
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.errors import AckFailures, RpcCall, connector_error, topic_deleted
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
 
-__all__ = ["MESSAGES", "PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription", "wire_message"]
+__all__ = [
+    "MESSAGES",
+    "ONE_ATTEMPT",
+    "PubSubClient",
+    "PullStream",
+    "SubscriptionInfo",
+    "delete_subscription",
+    "wire_message",
+]
 
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
 _DEFAULT_RETENTION_SECONDS: Final = 7 * 86400.0
 
 _DELETED_TOPIC: Final = "_deleted-topic_"
-_ADMIN_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=5.0, deadline_seconds=30.0)
+ONE_ATTEMPT: Final = OutageRule(0.0, "")
+"""For callers that try again by themselves."""
 _ADMIN_TIMEOUT_SECONDS: Final = 10.0
 _SUBSCRIBER: Final = "/google.pubsub.v1.Subscriber/"
 _SUBSCRIPTION_METHODS: Final = ("GetSubscription", "CreateSubscription", "DeleteSubscription", "Seek")
@@ -244,8 +253,8 @@ class PubSubClient:
     """One gRPC channel to Pub/Sub; safe to use from several threads. A process that forks later must not share it.
 
     Without `credentials`, application default credentials are used; without TLS none. Topics, subscriptions and
-    snapshots are named by full paths. A method that reads or changes one retries by `retry_policy`; pulls, acks and
-    publishing are tried once: their callers retry.
+    snapshots are named by full paths. A method that reads or changes one waits an outage out by `outage_rule`; pulls,
+    acks and publishing are tried once: their callers retry.
 
     Raises:
         CredentialsError: the credentials cannot be read.
@@ -258,11 +267,11 @@ class PubSubClient:
         transport: Transport,
         credentials: Path | ServiceAccount | None = None,
         *,
-        retry_policy: RetryPolicy = _ADMIN_RETRY,
+        outage_rule: OutageRule = ONE_ATTEMPT,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._transport = transport
-        self._retry_policy = retry_policy
+        self._outage_rule = outage_rule
         self._sleep = sleep
         self._channel = _open_channel(transport, credentials)
         # No serializers: bytes in, bytes out.
@@ -384,7 +393,7 @@ class PubSubClient:
                 raise _error(call, error) from None
             return response
 
-        return retry(attempt, self._retry_policy, sleep=self._sleep)
+        return wait_out(attempt, self._outage_rule, sleep=self._sleep)
 
     def _acknowledge(self, method: str, subscription: str, request: bytes, timeout_seconds: float) -> AckFailures:
         try:
@@ -400,7 +409,8 @@ class PubSubClient:
 def delete_subscription(subscription: str, raw: Mapping[str, str]) -> None:
     """Delete a subscription, reached as ``endpoint``, ``credentialsFile`` and ``allowInsecure`` in `raw` say."""
     options = parse_options(PubSubClientOptions, raw, os.environ, FORMAT)
-    with PubSubClient(connection_transport(options, os.environ), options.credentials_file) as client:
+    transport = connection_transport(options, os.environ)
+    with PubSubClient(transport, options.credentials_file, outage_rule=options.outage_rule) as client:
         client.delete_subscription(subscription)
 
 

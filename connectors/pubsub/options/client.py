@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, PATH, Kind, is_loopback
+from connectors.core.options.outages import OutageOptions
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import PROJECT
 
@@ -67,7 +68,7 @@ _ENDPOINT: Final = Kind("string", "host, host:port, http://host:port or https://
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubClientOptions:
+class PubSubClientOptions(OutageOptions):
     """What is needed to reach the service."""
 
     project_id: str | None = option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
+import math
 import queue
 import time
 from collections import deque
@@ -44,8 +45,10 @@ _MOST_READY: Final = 10_000
 _CALL_SECONDS: Final = 60.0
 """After so long a call counts as failed, and is retried; as in Google's clients."""
 
-_WARN_SECONDS: Final = 10.0
-"""After so long without a published request there is a warning."""
+_WARN_SECONDS: Final = 5.0
+"""After so long without a published request there is a warning, and again each minute."""
+_WARN_AGAIN_SECONDS: Final = 60.0
+_RETRIES: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,9 +71,8 @@ class Publisher:
         self._warn_seconds = warn_seconds
         self._most_requests = options.max_outstanding_requests
         self._most_bytes = options.max_outstanding_bytes
-        self._timeout = options.publish_timeout
+        self._rule = options.publish_rule
         self._task = task
-        self._retries = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=self._timeout)
         self._lanes: dict[tuple[str, str], deque[_Pending]] = {}
         """What waits behind the request of a topic and ordering key that is in flight, or waits for its next try."""
         self._ready: deque[_Pending] = deque()
@@ -83,17 +85,17 @@ class Publisher:
         self._progress_at = time.monotonic()
         """When a request was last published, or there was none."""
         self._last_error: ConnectorError | None = None
-        self._warned = False
+        self._warn_at = math.inf
 
     def publish(self, request: PublishRequest) -> None:
         """Take a request over; wait while too much is in flight, and raise the first error of any request."""
         while self._pending and (self._pending_bytes + request.size > self._most_bytes or self._pending >= _MOST_READY):
             self._step()
         if not self._pending:
-            self._progress_at = time.monotonic()
+            self._note_progress()
         self._pending += 1
         self._pending_bytes += request.size
-        pending = _Pending(request, Backoff(self._retries))
+        pending = _Pending(request, Backoff(_RETRIES))
         if request.ordering_key:
             if request.lane in self._lanes:
                 self._lanes[request.lane].append(pending)
@@ -118,13 +120,11 @@ class Publisher:
         """Send what may be sent, and wait until something is over, or due again."""
         self._send_ready()
         wake_at = [self._later[0][0]] if self._later else []
-        if not self._warned:
-            wake_at.append(self._progress_at + self._warn_seconds)
-        pause = max(min(wake_at) - time.monotonic(), 0.0) if wake_at else None
+        pause = max(min([self._warn_at, *wake_at]) - time.monotonic(), 0.0)
         with contextlib.suppress(queue.Empty):
             self._end(*self._over.get(timeout=pause))
         self._drain()
-        self._warn_once()
+        self._warn()
 
     def _drain(self) -> None:
         """Handle all that is over, or due again, now."""
@@ -137,7 +137,7 @@ class Publisher:
     def _send_ready(self) -> None:
         while self._ready and len(self._in_flight) < self._most_requests:
             pending = self._ready.popleft()
-            pending.give_up_at = pending.give_up_at or time.monotonic() + self._timeout
+            pending.give_up_at = pending.give_up_at or time.monotonic() + self._rule.seconds
             remaining = max(pending.give_up_at - time.monotonic(), 1.0)
             pending.call = self._client.publish(
                 pending.request.topic,
@@ -156,9 +156,10 @@ class Publisher:
         if error is None:
             self._release(pending)
         elif error.transient:
-            due = time.monotonic() + pending.backoff.next_delay_seconds(error)
-            if due > pending.give_up_at:
-                raise error
+            if time.monotonic() >= pending.give_up_at:
+                raise self._rule.ending(error)
+            # The last attempt begins when it is to be given up; one warning for all requests follows.
+            due = min(time.monotonic() + pending.backoff.next_delay_seconds(), pending.give_up_at)
             self._last_error = error
             heapq.heappush(self._later, (due, next(self._numbers), pending))
         elif error.code == "PUBSUB_PUBLISH_REFUSED":
@@ -166,21 +167,26 @@ class Publisher:
         else:
             raise error
 
-    def _warn_once(self) -> None:
-        lasts = time.monotonic() - self._progress_at
-        if self._pending and lasts >= self._warn_seconds and not self._warned:
-            self._warned = True
+    def _note_progress(self) -> None:
+        self._progress_at, self._last_error = time.monotonic(), None
+        self._warn_at = self._progress_at + self._warn_seconds
+
+    def _warn(self) -> None:
+        now = time.monotonic()
+        if self._pending and now >= self._warn_at:
+            self._warn_at = now + _WARN_AGAIN_SECONDS
             _log.warning(
-                "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is retried for "
-                "publishTimeout, %g s. %s",
+                "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is retried for %s, "
+                "%g s. %s",
                 self._task,
-                lasts,
-                self._timeout,
+                now - self._progress_at,
+                self._rule.option,
+                self._rule.seconds,
                 self._last_error or "The service has not answered.",
             )
 
     def _release(self, pending: _Pending) -> None:
-        self._progress_at, self._last_error = time.monotonic(), None
+        self._note_progress()
         self._pending -= 1
         self._pending_bytes -= pending.request.size
         if lane := self._lanes.get(pending.request.lane):
@@ -199,8 +205,8 @@ class Publisher:
                 error.action,
             )
         middle = len(request) // 2
-        second = _Pending(request.part(middle, len(request)), Backoff(self._retries))
-        self._ready.append(_Pending(request.part(0, middle), Backoff(self._retries)))
+        second = _Pending(request.part(middle, len(request)), Backoff(_RETRIES))
+        self._ready.append(_Pending(request.part(0, middle), Backoff(_RETRIES)))
         self._pending += 1
         if request.lane in self._lanes:
             self._lanes[request.lane].appendleft(second)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
-from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures, topic_deleted
 from connectors.pubsub.options.client import ServiceAccount, Transport
@@ -32,7 +31,6 @@ DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 """Counter of the messages without the attribute that dedupAttribute names."""
 
 _STREAMS_A_CHANNEL: Final = 8
-_ONCE: Final = RetryPolicy(deadline_seconds=0.0)
 
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
@@ -90,7 +88,7 @@ class PubSubFetch(FetchTarget[Received, Received]):
         key_file = None if parsed.credentials_file is None else Path(parsed.credentials_file)
         credentials = parsed.service_account or key_file
         channels = -(-parsed.streams // _STREAMS_A_CHANNEL)
-        self._clients = [PubSubClient(parsed.transport, credentials, retry_policy=_ONCE) for _ in range(channels)]
+        self._clients = [PubSubClient(parsed.transport, credentials) for _ in range(channels)]
         self._client_id = secrets.token_hex(16)
         self._health = ServiceHealth()
         self._decoder = make_decoder(plain=parsed.plain)

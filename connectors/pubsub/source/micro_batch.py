@@ -59,7 +59,7 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, start: SpoolStart) -
 
 def read_subscription(options: PubSubReadOptions) -> SubscriptionInfo | None:
     """Read a subscription that can be pulled from, and log its warnings; None when the role for that is missing."""
-    with PubSubClient(options.transport, options.credentials) as client:
+    with PubSubClient(options.transport, options.credentials, outage_rule=options.outage_rule) as client:
         try:
             info = client.get_subscription(options.subscription)
         except AccessDeniedError:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import available_now, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, Kind, choice, duration_or
+from connectors.core.options.outages import OutageOptions
 from connectors.spool.options import (
     LOCATION,
     ObjectStoreOptions,
@@ -72,7 +73,7 @@ _POSITION: Final = Kind("position", f"{_WORD.legal}; for a batch read also a pos
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpoolOptions(ObjectStoreOptions):
+class SpoolOptions(ObjectStoreOptions, OutageOptions):
     """The options of a reader on a spool; sizes in bytes, durations in seconds. Made by `parse_spool_options`.
 
     Without slots, so that it can be a second base.
@@ -227,11 +228,12 @@ class SpoolOptions(ObjectStoreOptions):
         minimum="0",
         maximum="1h",
     )
-    available_now_max_wait: float = option(
+    available_now_max_wait: float | None = option(
         "availableNowMaxWait",
         DURATION,
-        "Trigger.AvailableNow waits no longer than this for messages published before its start.",
-        default="5m",
+        "Trigger.AvailableNow waits no longer than this for messages published before its start, and then ends with "
+        "what has come. Default: 5m while the service works, and retryTimeout in an outage.",
+        default=None,
         minimum="0",
         maximum="1d",
     )

@@ -46,6 +46,7 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
         start_timeout=options.start_timeout,
         available_now_quiet=options.available_now_quiet,
         available_now_max_wait=options.available_now_max_wait,
+        outage_rule=options.outage_rule,
         by_message_id=not connector.identified_otherwise(options),
         access=options.store_access,
         take_over=options.take_over,

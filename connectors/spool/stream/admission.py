@@ -19,7 +19,7 @@ from connectors.spool.stream.backlog import Backlog
 from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart
 from connectors.spool.stream.freshness import Freshness
 from connectors.spool.stream.guard import Guard, Signals
-from connectors.spool.stream.watches import DuplicateWatch, OutageLog
+from connectors.spool.stream.watches import DuplicateWatch, OutageLog, ServiceWatch
 
 __all__ = ["Admission"]
 
@@ -56,6 +56,7 @@ class Admission:
         self._losses = losses
         self._freshness = freshness
         self._duplicates = duplicates
+        self._service = ServiceWatch(fetchers.outage_rule)
         self._guard = guard
         self._signals = signals
         self._outages = OutageLog(ledger.store.root)
@@ -80,6 +81,7 @@ class Admission:
         if full and started is not None:
             # First, and in this thread: it makes the room that the records of what is admitted need.
             started.compaction.step(urgent=True, read_from=self._backlog.read_from())
+        head = self._ledger.state.head
         admitted_at = self._admit()
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
         self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
@@ -88,6 +90,8 @@ class Admission:
         if fetching is not None:
             fetching.allow(self._losses.going_on(self._backlog.free_bytes))
         self._guard.round_ended()
+        admitted = self._ledger.state.head > head
+        self._service.see(time.monotonic(), fetchers, served=admitted or self._backlog.is_unread)
 
     def _admit(self) -> float | None:
         """Admit what is published; return when all of it was, None if it is not time to list the inbox."""
@@ -118,7 +122,9 @@ class Admission:
         if admitted_at is not None:
             settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
         with self._freshness.changing():
-            self._freshness.round_ended(now, healthy=healthy, settled=settled)
+            self._freshness.round_ended(
+                now, healthy=healthy, settled=settled, out=self._service.is_out or self._fetchers.is_out
+            )
             self.complete = self.complete or (ended and admitted_at is not None)
 
     def _fetching_has_ended(self) -> bool:

@@ -43,7 +43,8 @@ class Background:
         self.losses = Losses(ledger, fail=settings.fail_on_data_loss)
         self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
         self._guard = Guard(ledger, self._signals, self.freshness)
-        self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals)
+        rule = settings.outage_rule
+        self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals, rule)
         self.admission = Admission(
             ledger,
             self.fetchers,

@@ -29,6 +29,11 @@ class Backlog:
         self._highest_asked = max(position, self._highest_asked)
         return is_new
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether there are rows above the highest start that Spark has asked for."""
+        return self._ledger.state.head > self._highest_asked
+
     def read_from(self) -> int:
         """Return the position from which on Spark may still read: of the newest batch and the two before.
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from connectors.core.errors import AccessDeniedError, ConnectorError, CredentialsError, SourceGoneError
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    ServiceUnavailableError,
+    SourceGoneError,
+)
+from connectors.core.retry import Outage, OutageRule
 from connectors.spool.errors import no_room
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
@@ -64,11 +71,12 @@ class Started:
 class FetcherStart:
     """The work of the thread that starts fetchers and then merges; other threads only read `started`.
 
-    `start_fetching` is called in this thread, because it calls the service; again where a full disk or a store that
-    does not answer ends it with `OSError`.
+    `start_fetching` is called in this thread, because it calls the service; again in an outage of the service, and
+    where a full disk or a store that does not answer ends it with `OSError`.
 
     Attributes:
         started: None before; set once, by this thread.
+        outage_rule: when the service is given up.
     """
 
     def __init__(
@@ -78,6 +86,7 @@ class FetcherStart:
         compaction: CompactionSettings,
         guard: Guard,
         signals: Signals,
+        outage_rule: OutageRule,
     ) -> None:
         self.started: Started | None = None
         self._ledger = ledger
@@ -85,17 +94,24 @@ class FetcherStart:
         self._settings = compaction
         self._guard = guard
         self._signals = signals
+        self.outage_rule = outage_rule
+        self._outage = Outage(outage_rule)
 
     def run(self) -> None:
         """Start the fetchers, then merge until this is stopped or fails."""
         stopping = self._signals.stopping
         while self._guard.run(self._start) and self.started is None:
             # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
-            if stopping.wait(RETRY_SECONDS):
+            if stopping.wait(0.0 if self.is_out else RETRY_SECONDS):
                 return
         while self.started is not None and not stopping.wait(_MERGE_EVERY):
             if not self._guard.run(partial(self._merge, self.started.compaction)):
                 return
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the fetchers could not be started yet, because of the service."""
+        return self._outage.failures > 0
 
     def terminal_error(self) -> ConnectorError | None:
         """Return the error that ended the fetchers, or did not let them start; None also before the start."""
@@ -112,7 +128,10 @@ class FetcherStart:
         except SOURCE_ERRORS as error:
             # How long ids count is unknown, so the longest time there is.
             self.started = Started(Compaction(self._ledger, self._settings), source_error=error)
+        except ServiceUnavailableError as error:
+            self._signals.stopping.wait(self._outage.next_delay_seconds(error))
         else:
+            self._outage.reset()
             self.started = Started(Compaction(self._ledger, replace(self._settings, horizon=horizon)), fetching)
             if self._signals.stopping.is_set():
                 fetching.stop()

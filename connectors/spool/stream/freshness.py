@@ -16,6 +16,7 @@ __all__ = ["Freshness", "Reason"]
 
 _log = logging.getLogger(__name__)
 _WAIT_STEP: Final = 0.5
+_LONGEST_SECONDS: Final = 300.0
 _LONG_WAIT: Final = 1.0
 
 
@@ -33,19 +34,22 @@ class Reason(StrEnum):
 class Freshness:
     """What has come in, noted by the admitting thread within `changing`; calls of Spark wait for it.
 
-    A bounded run ends after `quiet` seconds without old rows, or after `longest` if streams are unhealthy. Times are
-    seconds of the monotonic clock; publish times are microseconds of the service.
+    A bounded run ends after `quiet` seconds without old rows, or after `longest` if streams are unhealthy; without a
+    `longest` of the user's, an outage of the service is no reason to end. Times are seconds of the monotonic clock;
+    publish times are microseconds of the service.
 
     Attributes:
         healthy_since: when all streams were last seen to become healthy; None while they are not.
         bound_time: publish time that separates old rows from new ones; None before any bounded run.
     """
 
-    def __init__(self, quiet: float, longest: float) -> None:
+    def __init__(self, quiet: float, longest: float | None) -> None:
         self.healthy_since: float | None = None
         self.bound_time: int | None = None
         self._quiet = quiet
-        self._longest = longest
+        self._longest = _LONGEST_SECONDS if longest is None else longest
+        self._waits_for_service = longest is None
+        self._is_out = False
         self._began = 0.0
         self._settled = 0.0
         self._old: float | None = None
@@ -64,8 +68,12 @@ class Freshness:
         """Begin a bounded run, at this time of the service as far as it is known."""
         self._began, self.bound_time = now, bound_time
 
-    def round_ended(self, now: float, *, healthy: bool, settled: float) -> None:
-        """Note a round of admission: whether streams were healthy, and before when all that came is admitted."""
+    def round_ended(self, now: float, *, healthy: bool, settled: float, out: bool = False) -> None:
+        """Note a round of admission: whether streams were healthy, and before when all that came is admitted.
+
+        ``out`` says that nothing works because of the service.
+        """
+        self._is_out = out
         self._settled = max(self._settled, settled)
         if not healthy:
             self.healthy_since = None
@@ -88,7 +96,7 @@ class Freshness:
         with self._changed:
             last = max(self._began, self._old or self._began)
             since, settled = self.healthy_since, self._settled
-        if now - last >= self._longest:
+        if now - last >= self._longest and not (self._is_out and self._waits_for_service):
             return True
         return since is not None and settled - max(last, since) >= self._quiet
 

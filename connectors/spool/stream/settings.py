@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from connectors.core.retry import OutageRule
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.stream.compaction import CompactionSettings
 
@@ -21,6 +22,8 @@ class StreamSettings:
         max_spool_bytes: fetching pauses when the rows after the start of the newest batch have so many bytes (rule R6).
         publish_period: see `FetchPlan`.
         start_timeout: longest wait of the first answer.
+        available_now_max_wait: None waits 300 s, and longer while the service does not work.
+        outage_rule: when a service from which nothing can be fetched is given up.
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
         take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
     """
@@ -37,8 +40,9 @@ class StreamSettings:
     publish_period: float
     start_timeout: float
     available_now_quiet: float
-    available_now_max_wait: float
+    available_now_max_wait: float | None
     compaction: CompactionSettings
+    outage_rule: OutageRule
     by_message_id: bool = True
     access: StoreAccess | None = None
     take_over: bool = False

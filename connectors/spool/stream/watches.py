@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.retry import OutageRule
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 
-__all__ = ["DuplicateWatch", "OutageLog"]
+__all__ = ["DuplicateWatch", "OutageLog", "ServiceWatch"]
 
 _log = logging.getLogger(__name__)
 _OUTAGE_SECONDS: Final = 5.0
@@ -58,6 +59,39 @@ class OutageLog:
                 self._root,
                 first,
             )
+
+
+class ServiceWatch:
+    """Gives a service up from which no fetcher has got anything for as long as an outage may last."""
+
+    def __init__(self, rule: OutageRule) -> None:
+        self._rule = rule
+        self._since: float | None = None
+        self._error: ConnectorError | None = None
+
+    @property
+    def is_out(self) -> bool:
+        """Whether no fetcher works now, because of the service."""
+        return self._since is not None
+
+    def see(self, now: float, fetchers: Sequence[FetcherStatus], *, served: bool) -> None:
+        """Note the states of all fetchers at a monotonic time; raises the error of a service that is given up.
+
+        ``served`` says that something has come, or is left to be read: the query goes on with that. Trouble of the
+        spool itself is none of the service, and is waited out.
+        """
+        errors = [one.error for one in fetchers if one.error is not None and _is_of_service(one.error)]
+        self._error = errors[0] if errors else self._error
+        if served or self._error is None or any(one.healthy or one.paused for one in fetchers):
+            self._since = self._error = None
+            return
+        self._since = now if self._since is None else self._since
+        if self._rule.gives_up(0, now - self._since):
+            raise self._rule.ending(self._error)
+
+
+def _is_of_service(error: ConnectorError) -> bool:
+    return isinstance(error, ServiceUnavailableError) and not error.code.startswith("SPOOL_")
 
 
 class DuplicateWatch:

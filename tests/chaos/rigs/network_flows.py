@@ -99,7 +99,10 @@ class Flow(ABC):
 
     name: ClassVar[str]
     stops: ClassVar[Mapping[str, float]] = {}
-    """The errors with which an outage may stop the query, and within how many seconds, as documented."""
+    """The errors with which an outage may stop the query, and within how many seconds, as documented.
+
+    None of a service: each outage here is shorter than ``retryTimeout``.
+    """
     victims: ClassVar[tuple[str, ...]] = ("jvm", "source_runner", "worker")
     """Which processes of the query can be killed."""
     has_clock: ClassVar[bool] = False
@@ -173,7 +176,6 @@ class PubSubFlow(Flow):
     """Our Pub/Sub server with ordering keys; its link is the proxied one."""
 
     name = "pubsub"
-    stops: ClassVar[Mapping[str, float]] = {"PUBSUB_UNAVAILABLE": 60.0}
     victims = ("jvm", "source_runner", "worker", "fetcher")
     has_clock = True
     key, position = "payload", "offset"
@@ -270,8 +272,6 @@ class KinesisPollingFlow(Flow):
     """Our Kinesis server, polled over HTTP/1.1."""
 
     name = "kinesis_polling"
-    # numRetries waits of at most 43 s in all, and what the calls themselves take.
-    stops: ClassVar[Mapping[str, float]] = {"KINESIS_UNAVAILABLE": 60.0}
     has_clock = True
     key = "data"
     _mode: ClassVar[Mapping[str, str]] = {"consumerMode": "polling"}
@@ -333,8 +333,6 @@ class KafkaFlow(Flow):
     """A broker that is advertised at the proxy."""
 
     name = "kafka"
-    # Three look-ups of 30 s with a pause between, and a task that waits for pollTimeoutMs, four times.
-    stops: ClassVar[Mapping[str, float]] = {"KAFKA_UNAVAILABLE": 100.0, "KAFKA_POLL_TIMEOUT": 480.0}
 
     def __init__(self, services: Services, folder: Path) -> None:
         super().__init__(services, folder)

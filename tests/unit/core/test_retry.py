@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.core.errors import OptionError, ServiceUnavailableError
-from connectors.core.retry import Backoff, RetryPolicy, WaitLog, is_transient, retry
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    OptionError,
+    ServiceUnavailableError,
+    SpoolFullError,
+)
+from connectors.core.retry import Backoff, Outage, OutageRule, RetryPolicy, WaitLog, is_transient, retry, wait_out
 from tests.support.waiting import wait_for
 
 
@@ -117,7 +123,7 @@ def test_policy_that_makes_no_sense_is_refused(arguments: dict[str, float]) -> N
         RetryPolicy(**arguments)
 
 
-def test_retries_that_go_on_for_seconds_are_logged_and_then_every_half_minute(
+def test_retries_that_go_on_for_seconds_are_logged_and_then_every_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     time = Time()
@@ -130,7 +136,7 @@ def test_retries_that_go_on_for_seconds_are_logged_and_then_every_half_minute(
 
     policy = RetryPolicy(initial_seconds=1.0, cap_seconds=1.0, deadline_seconds=None)
     assert retry(failing(100), policy, clock=time.clock, sleep=sleep, uniform=lambda: 1.0) == "answer"
-    assert logged_at == [4.0, 33.0, 62.0, 91.0]
+    assert logged_at == [4.0, 63.0]
     assert caplog.messages[0].startswith("[RETRYING] A call has failed 5 times in 4 s: [GONE_FOR_NOW] 95 failures left")
 
 
@@ -151,6 +157,78 @@ def test_a_long_attempt_or_a_long_wait_is_logged_at_once(caplog: pytest.LogCaptu
     time.now += 100
     backoff.next_delay_seconds()
     assert len(caplog.messages) == 1, "there is nothing to say"
+
+
+RULE = OutageRule(600.0, "retryTimeout")
+
+
+def service_of(time: Time, away_seconds: float, call_seconds: float = 0.0) -> Callable[[], str]:
+    """A service that is away for so long; a call to it takes some seconds then."""
+    back_at = time.now + away_seconds
+
+    def call() -> str:
+        if time.now >= back_at:
+            return "answer"
+        time.now += call_seconds
+        raise ServiceUnavailableError("GONE_FOR_NOW", "No answer", "here", "Check the network")
+
+    return call
+
+
+@pytest.mark.parametrize("call_seconds", [0.0, 25.0])
+@pytest.mark.parametrize("drawn", [0.0, 0.3, 0.999])
+def test_an_outage_shorter_than_the_rule_is_waited_out(call_seconds: float, drawn: float) -> None:
+    time = Time()
+    call = service_of(time, 570.0, call_seconds)
+    slept = lambda seconds: time.sleep(max(seconds, 0.001))  # noqa: E731 - a clock that stands still ends no outage
+    assert wait_out(call, RULE, clock=time.clock, sleep=slept, uniform=lambda: drawn) == "answer"
+
+
+@pytest.mark.parametrize("call_seconds", [0.0, 25.0])
+def test_a_longer_outage_ends_with_its_error_which_names_the_option(call_seconds: float) -> None:
+    time = Time()
+    said = (
+        r"\[GONE_FOR_NOW\] No answer \(here\)\. Check the network\. It was tried again for 600 s: raise the option "
+        r"retryTimeout for longer outages\."
+    )
+    with pytest.raises(ServiceUnavailableError, match=said):
+        wait_out(service_of(time, 1e9, call_seconds), RULE, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.5)
+    assert 700.0 <= time.now <= 700.0 + call_seconds
+
+
+def test_an_outage_is_warned_of_after_some_seconds_and_each_minute(caplog: pytest.LogCaptureFixture) -> None:
+    time = Time()
+    with pytest.raises(ServiceUnavailableError):
+        wait_out(service_of(time, 1e9), RULE, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.5)
+    assert 10 <= len(caplog.messages) <= 11
+    assert all(line.startswith("[RETRYING] ") for line in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    "error", [OptionError("X", "x"), SpoolFullError("X", "x"), AccessDeniedError("X", "x")], ids=str
+)
+def test_what_is_no_outage_of_a_service_is_raised_as_it_is(error: ConnectorError) -> None:
+    with pytest.raises(type(error)) as caught:
+        Outage(RULE).next_delay_seconds(error)
+    assert caught.value is error
+
+
+def test_a_wait_for_a_service_ends_at_once_when_it_is_stopped() -> None:
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(ServiceUnavailableError) as caught:
+        wait_out(service_of(Time(), 1e9), RULE, sleep=stopped.wait)
+    assert caught.value.action == "Check the network", "it was not given up"
+
+
+def test_where_attempts_are_counted_time_does_not_matter_and_progress_begins_again() -> None:
+    time, error = Time(), ServiceUnavailableError("GONE_FOR_NOW", "No answer")
+    outage = Outage(OutageRule(600.0, "numRetries", attempts=2), lambda: 0.5, time.clock)
+    for progress in (False, False, True, False, False):
+        time.sleep(10_000)
+        outage.next_delay_seconds(error, progress=progress)
+    with pytest.raises(ServiceUnavailableError, match="tried again 2 times: raise the option numRetries"):
+        outage.next_delay_seconds(error)
 
 
 def test_a_process_notices_that_its_parent_has_ended(tmp_path: Path) -> None:

@@ -81,8 +81,7 @@ def test_limits_are_those_of_the_code(row: list[str]) -> None:
     for seconds, name in re.findall(r"([\d.]+) s \(`(_?[A-Z_]+)`\)", row[1]):
         assert any(_constant(text, name) == float(seconds) for text in [*modules, *CODE.values()]), name
     for name, default in re.findall(r"`([\w.]+)` \((\w+)\)", row[1]):
-        if name != "kafka.delivery.timeout.ms":
-            assert str(OPTIONS[name].default) == default, name
+        assert str(OPTIONS[name].default) == default, name
 
 
 _parsed = cache(ast.parse)

@@ -240,7 +240,8 @@ def test_brokers_that_have_never_answered_are_reported_without_another_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert inspect.signature(RetryingLookup).parameters["first_seconds"].default < 30
-    asked = RetryingLookup(parse_read_options(NOWHERE, {}, streaming=True), first_seconds=2.0)
+    counted = {**NOWHERE, "fetchOffset.numRetries": "3"}
+    asked = RetryingLookup(parse_read_options(counted, {}, streaming=True), first_seconds=2.0)
     with pytest.raises(ServiceUnavailableError, match="Connection refused"):
         asked.ask(lambda made: made.partitions(Subscribe(("t",))))
     assert "KAFKA_OFFSETS_RETRIED" not in caplog.text
@@ -250,7 +251,8 @@ def test_brokers_that_have_answered_get_all_attempts(caplog: pytest.LogCaptureFi
     def refused(_: KafkaLookup) -> None:
         raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
 
-    asked = RetryingLookup(parse_read_options(NOWHERE, {}, streaming=True), first_seconds=0.0)
+    counted = {**NOWHERE, "fetchOffset.numRetries": "3"}
+    asked = RetryingLookup(parse_read_options(counted, {}, streaming=True), first_seconds=0.0)
     assert asked.ask(lambda _: "an answer") == "an answer"
     with pytest.raises(ServiceUnavailableError):
         asked.ask(refused)

@@ -11,6 +11,7 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
+from connectors.kafka.datasource import read_settings
 from connectors.kafka.offsets import (
     Anywhere,
     Offsets,
@@ -162,8 +163,9 @@ def test_defaults_are_those_of_spark() -> None:
     assert options.starting(streaming=False) == Anywhere.EARLIEST
     assert options.fail_on_data_loss
     assert options.max_trigger_delay == 900
-    assert options.poll_timeout_ms == 120_000
-    assert (options.offset_retries, options.offset_retry_ms) == (3, 1000)
+    assert options.poll_timeout_ms is None
+    assert (options.offset_retries, options.offset_retry_ms) == (None, 1000)
+    assert read_settings(options, "run", streaming=True).poll_timeout == 120
     assert not options.include_headers
     assert options.group_prefix(streaming=True) == "spark-kafka-source"
     assert options.group_prefix(streaming=False) == "spark-kafka-relation"
@@ -244,7 +246,7 @@ class OldTopic:
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return dict.fromkeys(partitions, 0)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         pass
 
 

@@ -48,8 +48,8 @@ class Script:
     def pause(self) -> None:
         """Nothing to wait for."""
 
-    def close(self) -> None:
-        """Nothing to close."""
+    def stop(self) -> None:
+        """Nothing to end."""
 
 
 def stream_of(

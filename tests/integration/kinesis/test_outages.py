@@ -1,0 +1,242 @@
+"""Outages of Kinesis: source and sink wait for as long as ``retryTimeout`` says, then names the error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from connectors.core.errors import AccessDeniedError, OptionError, ServiceUnavailableError
+from connectors.core.options.declaration import declared_options
+from connectors.kinesis.datasource import KinesisDataSource, _record_limit, read_settings
+from connectors.kinesis.options.sink import parse_write_options
+from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
+from connectors.kinesis.source.batch import plan_batch
+from connectors.kinesis.source.reader import read_range
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
+from connectors.testing.spark_protocol.driver import ReaderFailedError
+from tests.support.kinesis_rig import PATIENCE, KinesisRig
+
+MORE_THAN_TEN = 30
+"""Failures in a row: before there was ``retryTimeout``, a query that names no limit stopped after 10."""
+QUICK = {"maxRetryInterval": "100ms"}
+ROWS = StructType([StructField("partitionKey", StringType()), StructField("data", BinaryType())])
+PLANNING = ("ListShards", "DescribeStreamSummary", "GetShardIterator", "GetRecords")
+SINKS = ({}, {"ordered": "true"}, {"aggregation": "true"})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[KinesisServerProcess]:
+    made = start_server_process()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def kinesis(server: KinesisServerProcess, tmp_path: Path) -> Iterator[KinesisRig]:
+    _record_limit.cache_clear()
+    yield KinesisRig(server, tmp_path)
+    server.clear_faults()
+
+
+def begin_outage(kinesis: KinesisRig, operation: str | None = None, times: int | None = None) -> None:
+    kinesis.server.fail(operation, "InternalFailure", times, status=500)
+
+
+def write(kinesis: KinesisRig, count: int, **options: str) -> None:
+    writer = KinesisDataSource(kinesis_sink(kinesis, **options)).batch_writer(ROWS)
+    rows = pa.RecordBatch.from_pydict({"partitionKey": ["k"] * count, "data": [b"%d" % each for each in range(count)]})
+    writer.write(iter([rows]))
+
+
+def kinesis_sink(kinesis: KinesisRig, **options: str) -> dict[str, str]:
+    place = {"streamName": kinesis.stream, "endpointUrl": kinesis.server.url}
+    return {**place, "awsAccessKey": "AKIATEST", "awsSecretKey": "x", **QUICK, **options}
+
+
+def read_all(kinesis: KinesisRig, meanwhile: Callable[[KinesisReadOptions], None], **options: str) -> list[bytes]:
+    parsed = parse_read_options(kinesis.options(**QUICK, **options), {}, streaming=False)
+    parts = plan_batch(parsed)
+    meanwhile(parsed)
+    return [
+        value
+        for part in parts
+        for rows in read_range(part, read_settings(parsed, 1.0))
+        for value in rows.column("data").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("operation", PLANNING)
+def test_a_stream_outlives_an_outage_that_is_longer_than_ten_failures(kinesis: KinesisRig, operation: str) -> None:
+    values = kinesis.put(10)
+    begin_outage(kinesis, operation, MORE_THAN_TEN)
+    with kinesis.query(**QUICK) as query:
+        kinesis.drain(query, values)
+        begin_outage(kinesis, "GetRecords", MORE_THAN_TEN)
+        values += kinesis.put(10)
+        kinesis.drain(query, values)
+
+
+@pytest.mark.parametrize("operation", PLANNING)
+def test_a_stream_stops_with_the_error_of_the_service_after_retry_timeout(kinesis: KinesisRig, operation: str) -> None:
+    kinesis.put(3)
+    begin_outage(kinesis, operation)
+    with (
+        kinesis.query(**QUICK, retryTimeout="1s") as query,
+        pytest.raises(ReaderFailedError, match=r"KINESIS_UNAVAILABLE.*tried again for 1 s: raise the option retry"),
+    ):
+        query.run_until(lambda _batches: False, PATIENCE)
+
+
+def test_an_outage_in_which_the_server_is_gone_is_one_too(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        kinesis = KinesisRig(server, tmp_path)
+        kinesis.put(3)
+        options = kinesis.options(**QUICK, retryTimeout="1s")
+    with pytest.raises(ServiceUnavailableError, match=r"KINESIS_UNAVAILABLE.*retryTimeout"):
+        plan_batch(parse_read_options(options, {}, streaming=False))
+
+
+@pytest.mark.parametrize("trigger", ["available_now", "once"])
+def test_a_run_with_an_end_waits_as_long(kinesis: KinesisRig, trigger: str) -> None:
+    values = kinesis.put(10)
+    begin_outage(kinesis, None, MORE_THAN_TEN)
+    with kinesis.query(trigger=trigger, **QUICK) as query:
+        query.process_available(PATIENCE)
+    kinesis.all_once(values)
+    begin_outage(kinesis)
+    kinesis.put(10)
+    with (
+        kinesis.query(trigger=trigger, **QUICK, retryTimeout="1s") as query,
+        pytest.raises(ReaderFailedError, match=r"KINESIS_UNAVAILABLE.*retryTimeout"),
+    ):
+        query.process_available(PATIENCE)
+
+
+def test_tasks_outlive_an_outage_and_read_each_record_once(kinesis: KinesisRig) -> None:
+    values = kinesis.put(10)
+    assert read_all(kinesis, lambda _: begin_outage(kinesis, None, MORE_THAN_TEN), maxRecordsPerFetch="3") == values
+
+
+def test_a_task_stops_with_the_error_of_the_service_after_retry_timeout(kinesis: KinesisRig) -> None:
+    kinesis.put(10)
+    with pytest.raises(ServiceUnavailableError, match=r"KINESIS_UNAVAILABLE.*retryTimeout"):
+        read_all(kinesis, lambda _: begin_outage(kinesis), retryTimeout="1s")
+
+
+def test_a_task_that_is_stopped_in_an_outage_ends_at_once(kinesis: KinesisRig) -> None:
+    kinesis.put(3)
+    options = parse_read_options(kinesis.options(**QUICK), {}, streaming=False)
+    (part,) = plan_batch(options)
+    begin_outage(kinesis)
+    stopped, raised = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            list(read_range(part, read_settings(options, 1.0), sleep=stopped.wait))
+        except ServiceUnavailableError as error:
+            raised.append(error)
+
+    task = threading.Thread(target=run)
+    task.start()
+    stopped.set()
+    task.join(PATIENCE)
+    assert not task.is_alive()
+    assert raised
+
+
+@pytest.mark.parametrize("options", SINKS, ids=str)
+def test_a_sink_outlives_an_outage_and_puts_each_row_once(kinesis: KinesisRig, options: dict[str, str]) -> None:
+    begin_outage(kinesis, None, MORE_THAN_TEN)
+    write(kinesis, 20, **options)
+    if "aggregation" not in options:
+        found = [record.data for record in kinesis.server.records(kinesis.stream)]
+        assert sorted(found) == sorted(b"%d" % each for each in range(20))
+
+
+@pytest.mark.parametrize("options", SINKS, ids=str)
+@pytest.mark.parametrize("operation", ["DescribeStreamSummary", None])
+def test_a_sink_stops_with_the_error_of_the_service_after_retry_timeout(
+    kinesis: KinesisRig, options: dict[str, str], operation: str | None
+) -> None:
+    if operation is None:
+        write(kinesis, 1, **options)  # the driver knows the stream, and the tasks are in the outage
+        operation = "PutRecord" if "ordered" in options else "PutRecords"
+    begin_outage(kinesis, operation)
+    with pytest.raises(ServiceUnavailableError, match=r"KINESIS_UNAVAILABLE.*for 1 s: raise the option retryTimeout"):
+        write(kinesis, 3, **options, retryTimeout="1s")
+
+
+def test_an_outage_is_warned_of(kinesis: KinesisRig, caplog: pytest.LogCaptureFixture) -> None:
+    begin_outage(kinesis, "DescribeStreamSummary")
+    with pytest.raises(ServiceUnavailableError):
+        write(kinesis, 3, retryTimeout="6s", maxRetryInterval="2s")
+    (warning,) = [line for line in caplog.messages if line.startswith("[RETRYING]")]
+    assert "KINESIS_UNAVAILABLE" in warning
+
+
+def test_what_does_not_pass_is_not_tried_again(kinesis: KinesisRig) -> None:
+    kinesis.server.fail("DescribeStreamSummary", "AccessDeniedException", None)
+    since = kinesis.server.next_call()
+    with pytest.raises(AccessDeniedError):
+        write(kinesis, 3)
+    assert len(kinesis.server.calls("DescribeStreamSummary", since=since)) == 1
+
+
+def test_fan_out_outlives_an_outage_and_stops_with_its_error(kinesis: KinesisRig) -> None:
+    values = kinesis.put(10)
+    own = {"consumerMode": "efo", "consumerName": "c", "spoolLocation": str(kinesis.folder / "spool"), **QUICK}
+    with kinesis.query(**own, retryTimeout="30s") as query:
+        kinesis.drain(query, values)
+        for operation in ("SubscribeToShard", "GetRecords", "GetShardIterator"):
+            begin_outage(kinesis, operation, MORE_THAN_TEN)
+        kinesis.server.end_subscriptions(kinesis.stream)
+        values += kinesis.put(10)
+        kinesis.drain(query, values)
+    begin_outage(kinesis)
+    with (
+        kinesis.query(**own, retryTimeout="1s") as query,
+        pytest.raises(ReaderFailedError, match=r"KINESIS_UNAVAILABLE.*retryTimeout"),
+    ):
+        query.run_until(lambda _batches: False, PATIENCE)
+
+
+def test_a_consumer_is_asked_for_as_long_as_an_outage_may_last(kinesis: KinesisRig) -> None:
+    values = kinesis.put(10)
+    begin_outage(kinesis, "DescribeStreamConsumer", MORE_THAN_TEN)
+    own = {"consumerMode": "efo", "consumerName": "c", "spoolLocation": str(kinesis.folder / "spool"), **QUICK}
+    since = kinesis.server.next_call()
+    with kinesis.query(**own, registerConsumerTimeoutInterval="1s") as query:
+        kinesis.drain(query, values)
+        query.run_until(lambda _: bool(kinesis.server.calls("SubscribeToShard", since=since)), PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["numRetries", "client.numRetries", "kinesis.client.numRetries"])
+def test_the_peers_number_of_retries_keeps_its_meaning(kinesis: KinesisRig, name: str) -> None:
+    begin_outage(kinesis, "DescribeStreamSummary")
+    since = kinesis.server.next_call()
+    with pytest.raises(ServiceUnavailableError, match="It was tried again 3 times: raise the option numRetries"):
+        write(kinesis, 3, **{name: "3"})
+    assert len(kinesis.server.calls("DescribeStreamSummary", since=since)) == 4
+
+
+def test_a_number_of_retries_is_not_cut_short_by_the_default_of_retry_timeout() -> None:
+    options = parse_read_options({"streamName": "s", "region": "eu-west-1", "numRetries": "1000"}, {})
+    assert not options.outage_rule.gives_up(failures=1000, lasted_seconds=1e6)
+    assert options.outage_rule.gives_up(failures=1001, lasted_seconds=0.0)
+
+
+def test_two_limits_of_the_same_retries_are_refused() -> None:
+    raw = {"streamName": "s", "region": "eu-west-1", "client.numRetries": "3", "RETRYTIMEOUT": "1m"}
+    for parse in (parse_read_options, parse_write_options):
+        with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*numRetries and retryTimeout.*Give one"):
+            parse(raw, {})
+
+
+def test_the_default_is_ten_minutes() -> None:
+    assert parse_read_options({"streamName": "s", "region": "eu-west-1"}, {}).retry_timeout == 600
+    assert declared_options(KinesisReadOptions)["retry_timeout"].default == "10m"
