@@ -5,6 +5,7 @@ Spark builds these classes in the source process, in planners and in tasks; see 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,9 @@ from connectors.core.datasource import (
     StreamReader,
     StreamWriter,
 )
-from connectors.core.errors import OptionError, SourceGoneError
+from connectors.core.errors import OptionError, ServiceUnavailableError, SourceGoneError
 from connectors.core.formats import connector_named
 from connectors.core.processes.spark import Filter, ReadAllAvailable, ReadLimit
-from connectors.core.retry import wait_out
 
 _KAFKA: Final = connector_named("kafka")
 
@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaDataSource", "KafkaPartition"]
 __all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 
-_CHECK_SECONDS: Final = 25.0
+_log = logging.getLogger(__name__)
+_CHECK_SECONDS: Final = 5.0
+"""How long the driver waits for brokers before a write; then tasks do."""
 _POLL_MS: Final = 120_000
 """Without a record, while brokers answer."""
 
@@ -150,13 +152,25 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
 @cache
 def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
     """Raise an error for a topic that does not exist, before the first task writes rows that it could not commit."""
-    seconds = min(_CHECK_SECONDS, client.outage_rule.seconds)
-    with KafkaLookup(consumer_settings(client), call_seconds=seconds) as lookup:
+    with KafkaLookup(consumer_settings(client), call_seconds=min(_CHECK_SECONDS, client.outage_rule.seconds)) as lookup:
         try:
-            wait_out(lambda: lookup.partitions(Subscribe((topic,))), client.outage_rule)
+            lookup.partitions(Subscribe((topic,)))
         except SourceGoneError as error:
             action = f"Make it before the query starts, or correct the option {option}; exactly_once makes no topic."
             raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None
+
+
+def _check_soon(client: ClientSettings, option: str, topic: str) -> None:
+    """Check a topic, unless there is an outage, which the tasks wait out: the next batch is checked then.
+
+    Spark cannot end this process, so that a query that is stopped would wait for it.
+    """
+    try:
+        _check_topic(client, option, topic)
+    except ServiceUnavailableError as error:
+        if client.outage_rule.seconds <= _CHECK_SECONDS:
+            raise client.outage_rule.ending(error) from None
+        _log.warning("[RETRYING] The topic was not checked: %s", error)
 
 
 class KafkaBatchWriter(BatchWriter):
@@ -239,7 +253,7 @@ class KafkaDataSource(ConnectorSource):
         if options.exactly_once:
             for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
                 if topic is not None:
-                    _check_topic(options.client, option, topic)
+                    _check_soon(options.client, option, topic)
         return KafkaStreamWriter(options, columns)
 
     def _read_options(self) -> KafkaReadOptions:

@@ -5,6 +5,7 @@ Spark builds these classes in the source process, in planners and in tasks; see 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from connectors.core.datasource import (
     StreamWriter,
     TaskWriter,
 )
-from connectors.core.errors import OptionError
+from connectors.core.errors import OptionError, ServiceUnavailableError
 from connectors.core.formats import connector_named
 from connectors.core.processes.spark import ReadAllAvailable, ReadLimit
 
@@ -60,8 +61,11 @@ __all__ = [
     "read_settings",
 ]
 
+_log = logging.getLogger(__name__)
 SOURCE_SCHEMA: Final = from_arrow_schema(ARROW_SCHEMA)
 """The columns of the source."""
+_PLANNING_SECONDS: Final = 5.0
+"""How long the driver waits for the service before a write; then tasks do."""
 _TASKS_SHARE: Final = 4 / 3
 """While a batch of a stream is read, its tasks make three of four calls, the driver one."""
 
@@ -229,7 +233,25 @@ class KinesisDataSource(ConnectorSource):
         if options.stream is not None:
             # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an
             # account few calls of DescribeStreamSummary a second, so there is one a minute.
-            minute = int(time.monotonic() // 60)
-            limit = _record_limit(client, options.stream, needs_keys(settings), minute)
-            settings = replace(settings, known=((options.stream, limit),))
+            settings = replace(settings, known=_known_limit(settings, options.stream))
         return settings, columns
+
+
+def _known_limit(settings: WriteSettings, stream: str) -> tuple[tuple[str, int], ...]:
+    """Return the most bytes of a record of a stream; nothing in an outage, which the tasks wait out.
+
+    Spark cannot end this process, so that a query that is stopped would wait for it.
+    """
+    client = settings.client
+    is_patient = client.num_retries is None and client.retry_timeout > _PLANNING_SECONDS
+    asked = replace(client, retry_timeout=_PLANNING_SECONDS) if is_patient else client
+    try:
+        limit = _record_limit(asked, stream, needs_keys(settings), int(time.monotonic() // 60))
+    except ServiceUnavailableError as error:
+        if not is_patient:
+            raise
+        _log.warning(
+            "[RETRYING] The tasks ask what the driver could not: [%s] %s (%s).", error.code, error.what, stream
+        )
+        return ()
+    return ((stream, limit),)
