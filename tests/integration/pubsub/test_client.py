@@ -35,7 +35,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.core.retry import RetryPolicy
+from connectors.core.retry import OutageRule
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import GOOGLE, Transport
@@ -47,8 +47,8 @@ PROJECT = "projects/shop"
 TOPIC = f"{PROJECT}/topics/orders"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/orders"
 DAY = 86_400.0
-QUICK = RetryPolicy(initial_seconds=0.001, cap_seconds=0.01, deadline_seconds=20.0)
-HASTY = RetryPolicy(initial_seconds=0.001, cap_seconds=0.01, deadline_seconds=0.05)
+QUICK = OutageRule(20.0, "retryTimeout", cap_seconds=0.01)
+HASTY = OutageRule(0.05, "retryTimeout", cap_seconds=0.01)
 
 
 def plain(target: str) -> Transport:
@@ -64,7 +64,7 @@ def server() -> Iterator[PubSubServer]:
 
 @pytest.fixture
 def client(server: PubSubServer) -> Iterator[PubSubClient]:
-    with PubSubClient(plain(server.endpoint), retry_policy=QUICK) as open_client:
+    with PubSubClient(plain(server.endpoint), outage_rule=QUICK) as open_client:
         yield open_client
 
 
@@ -296,7 +296,7 @@ def test_transient_status_of_a_pull_or_an_ack_is_left_to_the_caller(
 def test_server_that_does_not_come_back_is_an_error_that_names_the_endpoint() -> None:
     with PubSubServer() as stopped:
         target = stopped.endpoint
-    with PubSubClient(plain(target), retry_policy=HASTY) as client, pytest.raises(ServiceUnavailableError) as caught:
+    with PubSubClient(plain(target), outage_rule=HASTY) as client, pytest.raises(ServiceUnavailableError) as caught:
         client.get_subscription(SUBSCRIPTION)
     assert target in str(caught.value)
     assert "emulator" in str(caught.value)
@@ -516,7 +516,7 @@ def test_streams_that_the_service_ends_leave_no_thread_behind(server: PubSubServ
         def start_stream(self, requests: Iterator[bytes]) -> Any:
             return super().start_stream(watched(requests, readers))
 
-    with Watching(plain(server.endpoint), retry_policy=QUICK) as client:
+    with Watching(plain(server.endpoint), outage_rule=QUICK) as client:
         streams = [client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="c") for _ in range(5)]
         server.wait_for_streams(5)
         server.close_streams()
@@ -541,7 +541,7 @@ def test_a_stream_that_is_over_before_its_caller_has_it_leaves_no_thread_behind(
             server.wait_until(lambda: not call.is_active())
             return call
 
-    with SlowToStart(plain(server.endpoint), retry_policy=QUICK) as client:
+    with SlowToStart(plain(server.endpoint), outage_rule=QUICK) as client:
         client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="c")
         [reader] = readers
         server.wait_until(lambda: not reader.is_alive())
