@@ -31,10 +31,13 @@ class Program:
         name: its file in this folder.
         arguments: its command line.
         plan: its first line of input.
+        python: the interpreter, whose environment may have another Spark.
     """
 
-    def __init__(self, name: str, *arguments: str, plan: Mapping[str, Any] | None = None) -> None:
-        command = [sys.executable, str(Path(__file__).with_name(name)), *arguments]
+    def __init__(
+        self, name: str, *arguments: str, plan: Mapping[str, Any] | None = None, python: str = sys.executable
+    ) -> None:
+        command = [python, str(Path(__file__).with_name(name)), *arguments]
         self._name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
@@ -42,7 +45,12 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ},
+            env={
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                **os.environ,
+                "PYSPARK_PYTHON": python,
+                "PYSPARK_DRIVER_PYTHON": python,
+            },
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()

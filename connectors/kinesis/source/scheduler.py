@@ -48,7 +48,7 @@ class Scheduler:
         self._order = itertools.count()
         self._threads = 0
         self._idle = 0
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def add(self, job: Job, delay: float = 0.0) -> None:
         """Run a job in so many seconds."""
@@ -91,10 +91,14 @@ class Scheduler:
             raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that asked is gone")
 
     def stop(self) -> None:
-        """End the threads, each after the job that it runs now."""
+        """End the threads, each after the job that it runs now, and the waits of `pause`."""
         with self._changed:
-            self._stopped = True
+            self._stopped.set()
             self._changed.notify_all()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait in a job, for so long or until `stop`; return whether it was called."""
+        return self._stopped.wait(seconds)
 
     def _schedule(self, job: Job, due: float) -> None:
         """Note when a job is due; the caller holds the lock."""
@@ -125,7 +129,7 @@ class Scheduler:
     def _next(self) -> Job | None:
         """Wait for a job that is due; None after `stop`."""
         with self._changed:
-            while not self._stopped:
+            while not self._stopped.is_set():
                 now = time.monotonic()
                 while self._heap and self._heap[0][0] <= now:
                     due, _, job = heapq.heappop(self._heap)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage, WaitLog
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
 
 __all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -223,7 +225,7 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        questions = [partial(patiently, question, self.options) for question in self._questions()]
+        questions = [partial(self._patiently, question) for question in self._questions()]
         self._store_listings(self.scheduler.all_of(questions, "the list of shards"))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
@@ -242,8 +244,12 @@ class ShardMonitor:
         return [partial(self.client.listing, stream, size) for stream in self.options.streams]
 
     def _list_again(self) -> float:
-        self._store_listings([patiently(question, self.options) for question in self._questions()])
+        self._store_listings([self._patiently(question) for question in self._questions()])
         return self.options.shard_fetch_interval
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Make a call until it succeeds, an outage has lasted too long, or the query ends."""
+        return patiently(call, self.options, self.scheduler.pause)
 
     def _store_listings(self, listings: Collection[Listing]) -> None:
         with self._changed:
@@ -343,7 +349,7 @@ class ShardMonitor:
         """Return the pages of a shard, to be read beside its task at the same pace; ``stream`` is its name or ARN."""
 
         def in_turn(call: Callable[[], Page]) -> Page:
-            return patiently(partial(self._paced, key, call), self.options)
+            return self._patiently(partial(self._paced, key, call))
 
         return ShardPages(self.client, stream, key[1], in_turn)
 

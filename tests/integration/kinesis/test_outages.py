@@ -11,15 +11,16 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import AccessDeniedError, OptionError, ServiceUnavailableError
+from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import declared_options
-from connectors.kinesis.datasource import KinesisDataSource, _record_limit, read_settings
+from connectors.kinesis.datasource import KinesisDataSource, _record_limit, open_stream, read_settings
 from connectors.kinesis.options.sink import parse_write_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import ReaderFailedError
-from tests.support.kinesis_rig import PATIENCE, KinesisRig
+from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
 MORE_THAN_TEN = 30
 """Failures in a row: before there was ``retryTimeout``, a query that names no limit stopped after 10."""
@@ -68,6 +69,21 @@ def read_all(kinesis: KinesisRig, meanwhile: Callable[[KinesisReadOptions], None
         for rows in read_range(part, read_settings(parsed, 1.0))
         for value in rows.column("data").to_pylist()
     ]
+
+
+def test_calls_of_the_background_end_with_the_stream_in_an_outage(kinesis: KinesisRig) -> None:
+    kinesis.put(1)
+    options = kinesis.options(**QUICK, shardFetchInterval="1ms", retryTimeout="1h")
+    before = {*threading.enumerate()}
+    stream = open_stream(parse_read_options(options, {}, streaming=True))
+    try:
+        stream.latest_offset(dict(SENTINEL), everything=False)
+        begin_outage(kinesis)
+        calls = kinesis.server.call_counts(kinesis.stream)["DescribeStreamSummary"]
+        wait_until(lambda: kinesis.server.call_counts(kinesis.stream)["DescribeStreamSummary"] > calls + 1)
+    finally:
+        stream.stop()
+    wait_until(lambda: not {thread.name for thread in threading.enumerate() if thread not in before} & {"kinesis"})
 
 
 @pytest.mark.parametrize("operation", PLANNING)

@@ -60,7 +60,13 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "privateKey": "none",  # a server on this machine is reached without
         "privateKeyId": "2",
     },
-    "waiting": {"startTimeout": "1s", "availableNow": "true", "availableNowQuiet": "1s", "availableNowMaxWait": "2s"},
+    "waiting": {
+        "retryTimeout": "5m",
+        "startTimeout": "1s",
+        "availableNow": "true",
+        "availableNowQuiet": "1s",
+        "availableNowMaxWait": "2s",
+    },
     "losses": {"failOnDataLoss": "false"},
     "start": {"startingPosition": "latest"},
 }
