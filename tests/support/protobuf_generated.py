@@ -11,6 +11,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
+from connectors.protobuf.schema.descriptors import is_repeated, is_required
+
 F: Final = FieldDescriptor
 SCALARS: Final = (
     F.TYPE_DOUBLE,
@@ -232,7 +234,7 @@ def right(draw: st.DrawFn, field: FieldDescriptor, depth: int, *, loose: bool = 
         data = soup(draw, field.message_type, depth + 1)
         return tagged(field.number, 2, varint(len(data)) + data)
     wire = WIRE.get(field.type, 0)
-    if field.is_repeated and wire != 2 and draw(st.booleans()):
+    if is_repeated(field) and wire != 2 and draw(st.booleans()):
         data = b"".join(payload(draw, wire, loose=loose) for _ in range(draw(st.integers(0, 3))))
         data += b"\x01" if loose and draw(st.booleans()) else b""
         return tagged(field.number, 2, varint(len(data)) + data)
@@ -273,10 +275,10 @@ def fill(draw: st.DrawFn, message: Message, depth: int = 0) -> None:  # noqa: C9
         _fill_time(draw, message)
         return
     for field in message.DESCRIPTOR.fields:
-        if draw(st.integers(0, 2)) == 0 and not field.is_required:
+        if draw(st.integers(0, 2)) == 0 and not is_required(field):
             continue
         owner = getattr(message, field.name)
-        entry = field.message_type if field.is_repeated and field.message_type is not None else None
+        entry = field.message_type if is_repeated(field) and field.message_type is not None else None
         if entry is not None and entry.GetOptions().map_entry:
             for _ in range(draw(st.integers(0, 2))):
                 key = value_of(draw, entry.fields_by_name["key"])
@@ -284,10 +286,10 @@ def fill(draw: st.DrawFn, message: Message, depth: int = 0) -> None:  # noqa: C9
                     fill(draw, owner[key], depth + 1)
                 else:
                     owner[key] = value_of(draw, entry.fields_by_name["value"])
-        elif field.is_repeated and field.message_type is not None:
+        elif is_repeated(field) and field.message_type is not None:
             for _ in range(draw(st.integers(0, 2))):
                 fill(draw, owner.add(), depth + 1)
-        elif field.is_repeated:
+        elif is_repeated(field):
             owner.extend(value_of(draw, field) for _ in range(draw(st.integers(0, 3))))
         elif field.message_type is not None:
             owner.SetInParent()

@@ -18,7 +18,7 @@ from connectors.functions.bad_rows import binary_column
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
-from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.descriptors import Schema, is_repeated
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.decoder import Decoded
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
@@ -41,9 +41,31 @@ def compiled(text: str, *, imports: bool = True, **others: str) -> bytes:
         root = Path(folder)
         (root / "main.proto").write_text(text)
         for name, content in others.items():
+            (root / f"{name}.proto").parent.mkdir(parents=True, exist_ok=True)
             (root / f"{name}.proto").write_text(content)
         compile_set(root / "main.proto", root / "set.desc", root, imports=imports)
         return (root / "set.desc").read_bytes()
+
+
+def filled(message: Any, content: Mapping[str, Any]) -> Any:
+    """Return a message with these fields; protobuf's own keywords take no dict for a message in a map before 6.31."""
+    for name, value in content.items():
+        field, place = message.DESCRIPTOR.fields_by_name[name], getattr(message, name)
+        if isinstance(value, Mapping) and is_repeated(field):
+            for key, item in value.items():
+                if isinstance(item, Mapping):
+                    filled(place[key], item)
+                else:
+                    place[key] = item
+        elif isinstance(value, Mapping):
+            place.SetInParent()
+            place.update(value) if field.message_type.full_name == "google.protobuf.Struct" else filled(place, value)
+        elif is_repeated(field):
+            for item in value:
+                filled(place.add(), item) if isinstance(item, Mapping) else place.append(item)
+        else:
+            setattr(message, name, value)
+    return message
 
 
 @cache

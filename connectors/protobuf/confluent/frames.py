@@ -26,7 +26,7 @@ from connectors.functions.bad_rows import BadRowError, Decoded
 from connectors.functions.columns import offsets
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.errors import ProtobufError, analysis_error
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, nested_name, parse_set, pool_of
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, is_repeated, nested_name, parse_set, pool_of
 from connectors.protobuf.upb.decoder import Decoder
 from connectors.protobuf.upb.encoder import Encoder
 from connectors.registry.frames import (
@@ -232,10 +232,10 @@ def _fields(message: MessageType, *, extensions: bool) -> list[FieldType]:
 def _field_difference(field: FieldType, other: FieldType) -> str:
     if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
         return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
-    if field.is_repeated and not other.is_repeated:
+    if is_repeated(field) and not is_repeated(other):
         return f"{field.full_name} is repeated and {other.full_name}, with its number {field.number}, is not"
-    implicit = not (field.has_presence or field.is_repeated)
-    if implicit and not other.is_repeated and other.has_default_value and other.default_value:
+    implicit = not (field.has_presence or is_repeated(field))
+    if implicit and not is_repeated(other) and other.has_default_value and other.default_value:
         return f"{field.full_name} leaves out zeros and {other.full_name} declares the default {other.default_value}"
     return ""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
@@ -31,6 +32,8 @@ __all__ = [
     "Schema",
     "add_with_imports",
     "class_descriptor_set",
+    "is_repeated",
+    "is_required",
     "map_entry",
     "nested_name",
     "parse_set",
@@ -51,6 +54,9 @@ _WELL_KNOWN: Final = {
 _MOST_LISTED: Final = 20
 _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
 _JAVA_VERIFY: Final = 2  # JavaFeatures.Utf8Validation.VERIFY
+_IS_BY_LABEL: Final = not hasattr(FieldDescriptor, "is_repeated")
+"""Whether protobuf is older than 6.31. Newer ones warn of `label`."""
+_TOO_NEW: Final = "later than the maximum edition"  # in upb's words
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
 
 
@@ -164,7 +170,8 @@ def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
     except TypeError as error:
         where = f"{name}: {' '.join(str(error).split())}"
-        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
+        action = "Install a newer protobuf: 6.32 is the first with edition 2024." if _TOO_NEW in where else ""
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=action) from error
     return pool
 
 
@@ -322,6 +329,16 @@ class Schema:
                 for extension in _extensions_in(file, file.message_types_by_name.values()):
                     self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
         return [*message.fields, *self._extensions.get(message.full_name, ())]
+
+
+def is_repeated(field: FieldType) -> bool:
+    """Return whether a field is a list or a map."""
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED if _IS_BY_LABEL else field.is_repeated)
+
+
+def is_required(field: FieldType) -> bool:
+    """Return whether a message is incomplete without this field."""
+    return bool(field.label == FieldDescriptor.LABEL_REQUIRED if _IS_BY_LABEL else field.is_required)
 
 
 def map_entry(field: FieldType) -> tuple[FieldType, FieldType]:

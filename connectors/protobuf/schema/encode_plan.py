@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, map_entry
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, is_repeated, is_required, map_entry
 from connectors.protobuf.schema.plan import DUMMY_FIELD, INT32S, INT64S, UINT64, FieldPlan, Kind, Shape, plan_field
 
 __all__ = ["compile_encode_plan"]
@@ -126,13 +126,13 @@ class _Matcher:
             plans.append(self._field(index, column.type, matches[0], *paths))
         numbers = {plan.number for plan in plans}
         for field in declared:
-            if field.is_required and field.number not in numbers:
+            if is_required(field) and field.number not in numbers:
                 raise analysis_error("PROTOBUF_FIELD_MISSING_IN_SQL_SCHEMA", field=_proto_path((*fields, field.name)))
         return tuple(plans)
 
     def _field(self, index: int, kind: pa.DataType, field: FieldType, columns: Path, fields: Path) -> FieldPlan:
         message = field.message_type
-        is_map = message is not None and field.is_repeated and message.GetOptions().map_entry
+        is_map = message is not None and is_repeated(field) and message.GetOptions().map_entry
         if is_map and kinds.is_map(kind):
             key, value = map_entry(field)
             parts = (
@@ -140,10 +140,10 @@ class _Matcher:
                 self._field(1, kind.item_type, value, (*columns, "value"), (*fields, "value")),
             )
             return self._plan(index, field, Kind.MESSAGE, kind, columns, fields, shape=Shape.MAP, children=parts)
-        if field.is_repeated and not is_map and (kinds.is_list(kind) or kinds.is_large_list(kind)):
+        if is_repeated(field) and not is_map and (kinds.is_list(kind) or kinds.is_large_list(kind)):
             kind, shape = kind.value_type, Shape.REPEATED
             value, children = self._value(kind, field, (*columns, "element"), (*fields, "element"))
-        elif field.is_repeated and not kinds.is_null(kind):
+        elif is_repeated(field) and not kinds.is_null(kind):
             raise _mismatch(kind, columns, fields, _proto_type(field))
         else:
             shape = Shape.SINGULAR
@@ -196,5 +196,5 @@ def _begins_with_seconds_and_nanos(message: MessageType) -> bool:
 
 
 def _proto_type(field: FieldType) -> str:
-    label = "LABEL_REPEATED" if field.is_repeated else "LABEL_REQUIRED" if field.is_required else "LABEL_OPTIONAL"
+    label = "LABEL_REPEATED" if is_repeated(field) else "LABEL_REQUIRED" if is_required(field) else "LABEL_OPTIONAL"
     return f"{field.full_name} {label} {_TYPE_NAMES.get(field.type, field.type)}"

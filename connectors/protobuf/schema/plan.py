@@ -14,14 +14,23 @@ from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from connectors.functions.columns import MAX_COLUMNS
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
-from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, map_entry
+from connectors.protobuf.schema.descriptors import (
+    EnumPlan,
+    FieldType,
+    MessageType,
+    Schema,
+    is_repeated,
+    is_required,
+    map_entry,
+)
 
 __all__ = [
     "DUMMY_FIELD",
@@ -190,7 +199,7 @@ def as_signed(value: int, bits: int) -> int:
 
 def plan_field(field: FieldType, schema: Schema, kind: Kind, arrow: pa.DataType, **more: Any) -> FieldPlan:
     """Return the plan of a field whose values have this kind and Arrow type; `more` are other attributes."""
-    repeated = bool(field.is_repeated)
+    repeated = is_repeated(field)
     presence = bool(field.has_presence)
     has_default = presence and not repeated and field.message_type is None and field.has_default_value
     oneof = field.containing_oneof
@@ -200,7 +209,7 @@ def plan_field(field: FieldType, schema: Schema, kind: Kind, arrow: pa.DataType,
         "proto_type": field.type,
         "shape": Shape.REPEATED if repeated else Shape.SINGULAR,
         "presence": presence,
-        "required": bool(field.is_required),
+        "required": is_required(field),
         "default": field.default_value if has_default else None,
         "packed": repeated and bool(field.is_packed),
         "lenient": field.type == F.TYPE_STRING and schema.lenient(field),
@@ -256,8 +265,16 @@ def _spark_struct(fields: Iterable[FieldPlan]) -> StructType:
     )
 
 
-_spark_type: Final = cache(from_arrow_type)
-"""A message has many fields and few types, and each conversion takes some microseconds."""
+@cache  # a message has many fields and few types, and each conversion takes some microseconds
+def _spark_type(kind: pa.DataType) -> DataType:
+    """Return the type in Spark, whose own function in 4.0 takes it that each list and map may hold NULL."""
+    if kinds.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type), kind.value_field.nullable)
+    if kinds.is_map(kind):
+        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type), kind.item_field.nullable)
+    if kinds.is_struct(kind):
+        return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in kind])
+    return from_arrow_type(kind)
 
 
 def _is_time(message: MessageType, name: str) -> bool:
@@ -265,7 +282,7 @@ def _is_time(message: MessageType, name: str) -> bool:
     if message.name != name or [field.name for field in message.fields] != ["seconds", "nanos"]:
         return False
     seconds, nanos = message.fields
-    return seconds.type in INT64S and nanos.type in INT32S and not (seconds.is_repeated or nanos.is_repeated)
+    return seconds.type in INT64S and nanos.type in INT32S and not (is_repeated(seconds) or is_repeated(nanos))
 
 
 class _Compiler:
@@ -338,7 +355,7 @@ class _Compiler:
             return plan_field(field, self._schema, Kind.ANY_JSON, pa.string())
         if self._options.unwrap_primitive_wrapper_types and message.full_name in _WRAPPERS:
             return self._wrapper(field)
-        if field.is_repeated and message.GetOptions().map_entry:
+        if is_repeated(field) and message.GetOptions().map_entry:
             return self._map(field, depths)
         return self._message(field, depths)
 
@@ -350,12 +367,12 @@ class _Compiler:
             arrow = _UPCAST.get(field.type, arrow)
         if arrow is None:
             raise analysis_error("PROTOBUF_TYPE_NOT_SUPPORT", protobufType=field.type, where=field.full_name)
-        zero = self._options.emit_default_values and not field.has_presence and not field.is_repeated
+        zero = self._options.emit_default_values and not field.has_presence and not is_repeated(field)
         return plan_field(field, self._schema, kind, arrow, emit_zero=zero)
 
     def _wrapper(self, field: FieldType) -> FieldPlan:
         value = self._scalar(field.message_type.fields[0])
-        if field.is_repeated or field.is_required or field.containing_type.GetOptions().map_entry:
+        if is_repeated(field) or is_required(field) or field.containing_type.GetOptions().map_entry:
             value = replace(value, emit_zero=True)  # where the column has no place for NULL
         return plan_field(field, self._schema, Kind.WRAPPER, value.value_arrow, children=(value,))
 

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from connectors.functions.bad_rows import BadRowError
-from connectors.protobuf.schema.descriptors import FieldType, Schema, pool_of
+from connectors.protobuf.schema.descriptors import FieldType, Schema, is_repeated, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
 __all__ = ["AnyPrinter"]
@@ -103,13 +103,13 @@ class AnyPrinter:
             key = field.json_name
             if key not in printed:
                 continue
-            entry = field.message_type if field.is_repeated and field.message_type is not None else None
+            entry = field.message_type if is_repeated(field) and field.message_type is not None else None
             if entry is not None and entry.GetOptions().map_entry:
                 item = entry.fields_by_name["value"]
                 names = {str(one).lower() if isinstance(one, bool) else str(one): one for one in value}
                 texts = printed[key]
                 printed[key] = {text: self._raw(item, value[names[text]], texts[text]) for text in texts}
-            elif field.is_repeated:
+            elif is_repeated(field):
                 pairs = zip(value, printed[key], strict=True)
                 printed[key] = [self._raw(field, one, text) for one, text in pairs]
             else:

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from connectors.functions.bad_rows import BadRowError
-from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
+from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema, is_repeated, is_required
 
 __all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
 
@@ -56,7 +56,7 @@ def messages_in(message: Message) -> Iterator[Message]:
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for inner in value if field.is_repeated else (value,):
+            for inner in value if is_repeated(field) else (value,):
                 yield from messages_in(inner)
 
 
@@ -134,13 +134,13 @@ class WireForm:
                     proto.oneof_decl.add(name=f"o{len(oneofs)}")
 
     def _declare(self, field: FieldType, made: FieldDescriptorProto) -> None:
-        repeated = field.is_repeated
+        repeated = is_repeated(field)
         made.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
         made.type = field.type
         features = made.options.features
         if repeated and not field.is_packed and field.type not in _UNPACKABLE:
             features.repeated_field_encoding = FeatureSet.EXPANDED
-        if field.is_required or _must_be_in_its_entry(field):
+        if is_required(field) or _must_be_in_its_entry(field):
             self.has_required = True
             features.field_presence = FeatureSet.LEGACY_REQUIRED
         if field.type in _MESSAGES:
@@ -162,4 +162,4 @@ def _must_be_in_its_entry(field: FieldType) -> bool:
     """Return whether a map's value has required fields: without it they are missing, and upb is silent."""
     message = field.message_type
     in_entry = message is not None and field.containing_type.GetOptions().map_entry
-    return bool(in_entry and any(part.is_required for part in message.fields))
+    return bool(in_entry and any(is_required(part) for part in message.fields))

@@ -13,6 +13,7 @@ from connectors.core.errors import OptionError
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.options import parse_protobuf_options
+from connectors.protobuf.schema.descriptors import is_repeated
 from tests.support.protobuf_rig import Rig, compiled, descriptors
 
 EMIT = {"emit.default.values": "true"}
@@ -351,7 +352,7 @@ def extended(rig: Rig) -> Any:
         handle = pool.FindExtensionByName(f"behaviours2.{name}")
         if handle.message_type is not None:
             message.Extensions[handle].MergeFromString(value)
-        elif handle.is_repeated:
+        elif is_repeated(handle):
             message.Extensions[handle].extend(value)
         else:
             message.Extensions[handle] = value

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.protobuf.ptars.decoder import PtarsDecoder
+from connectors.protobuf.schema.descriptors import is_repeated
 from connectors.protobuf.worker import Engine
 from tests.support.protobuf_generated import descriptor_sets, fill, mixed_rows
 from tests.support.protobuf_rig import Rig, sound
@@ -102,7 +103,7 @@ def columns(kind: Descriptor, message: Message, *, emit: bool) -> dict[str, Any]
 def view(field: FieldDescriptor, message: Message, *, emit: bool) -> Any:
     """What a field of a message of protobuf's own is in Spark, written without a look at the codecs."""
     value = getattr(message, field.name)
-    if field.is_repeated:
+    if is_repeated(field):
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             inner = field.message_type.fields_by_name
             key, item = inner["key"], inner["value"]

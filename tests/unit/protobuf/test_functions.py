@@ -54,7 +54,7 @@ def test_the_choice_of_an_engine_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert not isinstance(rig.call("Basic").decoder, UpbDecoder)
     with (
         caplog.at_level(logging.INFO, "connectors.protobuf"),
-        pytest.raises(Exception, match=r"active|SparkContext|JVM"),
+        pytest.raises(Exception, match=r"active|SparkContext|JVM|Pandas"),
     ):
         from_protobuf("value", "Basic", binaryDescriptorSet=rig.data)
     assert "from_protobuf of behaviours.Basic by the engine auto (fast for large batches)" in caplog.text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -125,7 +126,7 @@ def test_a_column_whose_name_avro_cannot_have_is_named(name: str) -> None:
 
 def test_a_column_of_a_type_that_avro_has_not_is_named() -> None:
     with pytest.raises(ConnectorError, match=r"AVRO_TYPE_NOT_SUPPORTED.*halffloat"):
-        EncodeCall()(column(pa.float16(), [1]))
+        EncodeCall()(column(pa.float16(), [np.float16(1)]))
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.large_binary(), pa.large_list(pa.int32())])

@@ -15,7 +15,7 @@ from connectors.functions.bad_rows import BadRowError
 from connectors.protobuf.confluent.frames import SchemaKey, difference, frame_prefix, read_frames, read_prefix
 from connectors.protobuf.schema.descriptors import MessageType, Schema
 from connectors.protobuf.worker import Engine
-from tests.support.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled, filled
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def pairs_schema(package: str) -> Schema:
     return Schema(compiled(header + text, other=closed))
 
 
-def filled(descriptor: MessageType, kind: tuple[str, str], depth: int | None) -> bytes:
+def bytes_with(descriptor: MessageType, kind: tuple[str, str], depth: int | None) -> bytes:
     """A message of this kind, with 1 or what stands for it; lists have it twice."""
     name, label = kind
     value = VALUES.get(name, 1)
@@ -186,7 +186,7 @@ def filled(descriptor: MessageType, kind: tuple[str, str], depth: int | None) ->
     whole: Any = {"a": content}
     if depth is not None:
         whole = {"n": ([whole] * 2 if depth == 1 else {"d": whole} if depth == 2 else whole)}
-    return bytes(message_factory.GetMessageClass(descriptor)(**whole).SerializeToString())
+    return bytes(filled(message_factory.GetMessageClass(descriptor)(), whole).SerializeToString())
 
 
 def as_values(value: Any) -> Any:
@@ -214,7 +214,7 @@ def test_each_pair_of_label_and_type_has_the_same_value_or_a_reason(engine: Engi
         for package in "wr"
     )
     rig = Rig(engine, pairs_schema("r").files.SerializeToString())
-    rows = [filled(writer, KINDS[place], depth) for place, writer in enumerate(writers)]
+    rows = [bytes_with(writer, KINDS[place], depth) for place, writer in enumerate(writers)]
     own = [
         as_values(rig.raw(reader.full_name, [row]).values.to_pylist()[0])
         for reader, row in zip(readers, rows, strict=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc_tools
 import pyarrow as pa
 import pytest
 from google.protobuf import timestamp_pb2
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import Edition, FileDescriptorSet
+from google.protobuf.runtime_version import MAJOR, MINOR
 
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_message
 from connectors.protobuf.worker import Engine
-from tests.support.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors, filled
 
 
 def test_a_message_is_found_by_its_short_or_full_name_at_top_level_only() -> None:
@@ -89,11 +91,36 @@ def test_a_file_that_is_imported_on_several_ways_is_no_circle() -> None:
     assert Schema(files.SerializeToString()).pool.FindFileByName("a").dependencies
 
 
+def test_an_edition_that_protobuf_does_not_know_is_an_error_that_says_what_to_install() -> None:
+    files = FileDescriptorSet()
+    files.file.add(name="later.proto", syntax="editions", edition=Edition.EDITION_MAX)
+    with pytest.raises(ProtobufAnalysisError, match=r"DESCRIPTOR\].*later\.proto.*Install a newer protobuf: 6\.32"):
+        Schema(files.SerializeToString())
+
+
+EDITIONS = ["2023", *(["2024"] if (MAJOR, MINOR) >= (6, 32) else [])]
+"""What this protobuf knows."""
 EDITION = """edition = "{edition}"; {imports} {file}
 message M {{ string s = 1 {field}; repeated string l = 2 {field}; oneof o {{ string a = 3 {field}; int32 b = 4; }}
   message Inner {{ string s = 1 {field}; }} Inner inner = 5; map<string, string> m = 6; }}"""
 NONE, VERIFY = "features.utf8_validation = NONE", "features.utf8_validation = VERIFY"
 JAVA = 'import "google/protobuf/java_features.proto";'
+JAVA_FEATURES = """syntax = "proto2"; package pb; import "google/protobuf/descriptor.proto";
+extend google.protobuf.FeatureSet { optional JavaFeatures java = 1001; }
+message JavaFeatures {
+  enum Utf8Validation { UTF8_VALIDATION_UNKNOWN = 0; DEFAULT = 1; VERIFY = 2; }
+  optional bool legacy_closed_enum = 1 [
+    retention = RETENTION_RUNTIME, targets = TARGET_TYPE_FIELD, targets = TARGET_TYPE_FILE,
+    feature_support = { edition_introduced: EDITION_2023 },
+    edition_defaults = { edition: EDITION_LEGACY, value: "true" },
+    edition_defaults = { edition: EDITION_PROTO3, value: "false" }];
+  optional Utf8Validation utf8_validation = 2 [
+    retention = RETENTION_RUNTIME, targets = TARGET_TYPE_FIELD, targets = TARGET_TYPE_FILE,
+    feature_support = { edition_introduced: EDITION_2023 },
+    edition_defaults = { edition: EDITION_LEGACY, value: "DEFAULT" }]; }"""
+SHIPPED = Path(grpc_tools.__file__).with_name("_proto") / "google/protobuf/java_features.proto"
+BROUGHT = {} if SHIPPED.exists() else {"google/protobuf/java_features": JAVA_FEATURES}
+"""Older grpcio-tools come without this file, which users then have from elsewhere."""
 JAVA_VERIFY, JAVA_DEFAULT = (f"features.(pb.java).utf8_validation = {value}" for value in ("VERIFY", "DEFAULT"))
 
 
@@ -113,7 +140,7 @@ JAVA_VERIFY, JAVA_DEFAULT = (f"features.(pb.java).utf8_validation = {value}" for
         (JAVA_DEFAULT, VERIFY, False),
     ],
 )
-@pytest.mark.parametrize("edition", ["2023", "2024"])
+@pytest.mark.parametrize("edition", EDITIONS)
 def test_a_field_says_whether_its_text_may_be_other_than_utf_8(
     edition: str, file: str, field: str, lenient: bool, rig: Rig
 ) -> None:
@@ -123,7 +150,7 @@ def test_a_field_says_whether_its_text_may_be_other_than_utf_8(
         file=f"option {file};" if file else "",
         field=f"[{field}]" if field else "",
     )
-    rig = rig.of(class_descriptor_set(Schema(compiled(text)).find("M")))  # as the executors get it
+    rig = rig.of(class_descriptor_set(Schema(compiled(text, **BROUGHT)).find("M")))  # as the executors get it
     for data in ("0a02ff41", "1202ff41", "1a02ff41", "2a040a02ff41"):
         message = bytes.fromhex(data)
         if not lenient:
@@ -151,7 +178,7 @@ def test_an_enum_is_closed_for_a_field_that_says_so(file: str, field: str, rig: 
         file=f"option {name} = {file};" if file else "",
         field=f"[{name} = {field}]" if field else "",
     )
-    rig = rig.of(class_descriptor_set(Schema(compiled(text)).find("M")))
+    rig = rig.of(class_descriptor_set(Schema(compiled(text, **BROUGHT)).find("M")))
     if (field or file) == "true":
         with pytest.raises(ProtobufDataError, match="MISMATCH"):
             rig.row("M", bytes.fromhex("0809"))
@@ -165,7 +192,7 @@ def test_an_enum_is_closed_for_a_field_that_says_so(file: str, field: str, rig: 
         rig.row("M", bytes.fromhex("1809"))
 
 
-@pytest.mark.parametrize("edition", ["2023", "2024"])
+@pytest.mark.parametrize("edition", EDITIONS)
 @pytest.mark.parametrize("at", ["file", "field"])
 def test_presence_packing_and_groups_are_those_of_the_field(edition: str, at: str, rig: Rig) -> None:
     features = {
@@ -180,7 +207,7 @@ def test_presence_packing_and_groups_are_those_of_the_field(edition: str, at: st
       M2 g = 3 {field["g"]}; repeated M2 l = 4 {field["g"]}; map<string, M2> m = 5; }} message M2 {{ int32 x = 1; }}"""
     rig = rig.of(compiled(text))
     kind = rig.type("M")
-    message = kind(n=0, r=[1, 2], g={"x": 3}, l=[{"x": 4}], m={"k": {"x": 5}})
+    message = filled(kind(), {"n": 0, "r": [1, 2], "g": {"x": 3}, "l": [{"x": 4}], "m": {"k": {"x": 5}}})
     assert message.SerializeToString() == bytes.fromhex("10011002 1b08031c 23080424 2a070a016b12020805")
     row = rig.row("M", message)
     assert row == {"n": None, "r": [1, 2], "g": {"x": 3}, "l": [{"x": 4}], "m": [("k", {"x": 5})]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled, filled
 
 
 def test_an_any_nested_some_hundred_times_is_a_bad_row(rig: Rig) -> None:
@@ -79,7 +79,9 @@ def test_base64_and_paths_are_printed_as_java_does_and_texts_escaped(
     content: dict[str, object], text: str, rig: Rig
 ) -> None:
     rig = rig.of(compiled(BYTES))
-    message = rig.type("M")(any={"type_url": "type.googleapis.com/P", "value": bytes_of(rig.type("P")(**content))})
+    message = rig.type("M")(
+        any={"type_url": "type.googleapis.com/P", "value": bytes_of(filled(rig.type("P")(), content))}
+    )
     seen = rig.raw("M", [bytes_of(message)], {"convert.any.fields.to.json": "true", "recursive.fields.max.depth": "1"})
     assert not seen.errors
     assert seen.values.to_pylist()[0]["any"] == f'{{"@type":"type.googleapis.com/P",{text}}}'

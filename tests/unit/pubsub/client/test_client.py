@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from google.pubsub_v1.types import pubsub as sdk
 
+from connectors.protobuf.schema.descriptors import is_repeated
 from connectors.pubsub.client.client import MESSAGES, wire_message
 
 # The SDK reaches these as fields of others.
@@ -37,7 +38,7 @@ def test_every_field_has_the_number_and_type_of_the_service_s_own(name: str) -> 
         if field.name in NEW and field.name not in theirs:
             continue
         other = theirs[field.name]
-        assert (field.number, field.type, field.is_repeated) == (other.number, other.type, other.is_repeated)
+        assert (field.number, field.type, is_repeated(field)) == (other.number, other.type, is_repeated(other))
         if field.message_type is not None:
             assert field.message_type.name == other.message_type.name
 
