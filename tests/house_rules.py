@@ -21,6 +21,8 @@ from pathlib import Path
 
 SDKS = ("google.cloud", "google.auth", "google.oauth2", "google.api_core", "google.pubsub_v1", "google.pubsub")
 SDKS += ("grpc", "grpc_status", "boto3", "botocore", "confluent_kafka")
+# Packages that use an SDK, besides the package `client` of each connector.
+SDK_PACKAGES = {("core", "aws", "client"), ("registry", "glue", "client")}
 COMMAND_LINE = ("typer", "rich")
 NOT_ON_EXECUTORS = (*COMMAND_LINE, "pydantic", "prometheus_client")
 # Packages that are no connectors, and the packages of the pack that each may import (None: all).
@@ -259,11 +261,12 @@ def short_functions(tree: Path) -> list[str]:
 
 
 def sdks_only_in_client(tree: Path) -> list[str]:
-    """A vendor's SDK is imported by the package `client` of a connector and by `connectors/testing`, nowhere else."""
+    """A vendor's SDK is imported by a connector's `client`, some others and `connectors/testing`, nowhere else."""
     bad = []
     for path in sources(tree, "connectors"):
         inside = path.relative_to(tree).parts
-        if inside[1] == "testing" or (inside[1] in connectors_of(tree) and inside[2] == "client"):
+        of_connector = inside[1] in connectors_of(tree) and inside[2] == "client"
+        if inside[1] == "testing" or of_connector or inside[1:4] in SDK_PACKAGES:
             continue
         used = [imported for imported in imports(tree, path) if is_within(imported.name, SDKS)]
         bad += [f"{path.relative_to(tree)}:{imported.line}: imports {imported.name}" for imported in used]

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from tests.golden.traced_source import Range, TracedSource, TracedStreamReader
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.core.failpoints import ROLE_VARIABLE
+from connectors.core.processes.failpoints import ROLE_VARIABLE
 from connectors.testing.spark_protocol.driver import descendants
 
 

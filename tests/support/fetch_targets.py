@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.fetching.messages import malformed
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 

@@ -10,42 +10,35 @@ from __future__ import annotations
 import json
 import os
 import struct
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.config import Config
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserError
-from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.httpsession import where as default_authorities
-from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
-from botocore.session import Session
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.kinesis.client.errors import NOT_FOUND, client_error, credentials_error, refuses_keys, service_error
+from connectors.core.aws.access import refuse_plaintext
+from connectors.core.aws.client.connection import AwsConnection, AwsService
+from connectors.core.errors import ServiceUnavailableError, SourceGoneError
+from connectors.kinesis import FORMAT
+from connectors.kinesis.client.errors import NOT_FOUND, client_error, credentials_error, service_error
 from connectors.kinesis.client.responses import Page, parse_page, service_time_ms
 from connectors.kinesis.offsets import Kind, Position
-from connectors.kinesis.options.client import KinesisClientOptions, refuse_plaintext, stream_named
+from connectors.kinesis.options.client import KinesisClientOptions, stream_named
 from connectors.kinesis.shards import HashRange, Listing, Shard
 
 __all__ = ["KinesisClient", "MessageBuffer", "SignedRequest"]
-
-T = TypeVar("T")
 
 _BODY: Final = "RawBody"
 """The key of a body that botocore neither parses nor writes, in responses and in parameters."""
 _OK: Final = 200
 _VALID_RECORDS: Final[list[dict[str, Any]]] = [{"Data": b"", "PartitionKey": "0"}]
 """The least that botocore takes for a request."""
-_CONNECT_SECONDS: Final = 10
-_READ_SECONDS: Final = 30
 _KINDS: Final = {
     Kind.TRIM: "TRIM_HORIZON",
     Kind.TIME: "AT_TIMESTAMP",
@@ -79,10 +72,7 @@ class KinesisClient:
 
     def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
         self._options = options
-        self._connections = connections
-        self._lock = threading.Lock()
-        self._opened: tuple[Any, Any] | None = None
-        self._keys = 0
+        self._connection = AwsConnection(options, _SERVICE, connections)
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
         """Make one call about a stream or shard, which ``where`` names in errors; the operation is named as in Python.
@@ -91,49 +81,22 @@ class KinesisClient:
         """
         name = "".join(part.capitalize() for part in operation.split("_"))
         with _named_errors(name, where, self._options):
-            response = self._respond(operation, parameters)
+            response = self._connection.call(operation, parameters)
         response["AnsweredAt"] = service_time_ms(response["ResponseMetadata"].get("HTTPHeaders", {}).get("date"))
         return response
 
-    def _respond(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a call; when its keys are refused, once more with keys that are read again."""
-        keys = self._keys
-        try:
-            response: dict[str, Any] = getattr(self._open()[1], operation)(**parameters)
-        except ClientError as error:
-            if not (refuses_keys(error.response) and self.renew(keys)):
-                raise
-            response = getattr(self._open()[1], operation)(**parameters)
-        return response
-
     def _open(self) -> tuple[Any, Any]:
-        with self._lock:
-            if self._opened is None:
-                with _named_errors("Opening a client", "kinesis", self._options):
-                    session = _open_session(self._options)
-                    self._opened = session, _open_client(session, self._options, self._connections)
-            return self._opened
+        with _named_errors("Opening a client", "kinesis", self._options):
+            return self._connection.open()
 
     def renew(self, keys: int) -> bool:
-        """Make the next call read its keys again: somebody may have changed them in a shared file.
-
-        Nothing is done when the refused ``keys`` are not the newest. Returns False when the options give the keys.
-        """
-        if self._options.access_key is not None:
-            return False
-        with self._lock:
-            if self._keys == keys:
-                self._opened, self._keys = None, keys + 1
-        return True
+        """See `AwsConnection.renew`."""
+        return self._connection.renew(keys)
 
     def credentials(self) -> str:
-        """Return how credentials are found, as botocore names it; a role is assumed once."""
+        """See `AwsConnection.credentials`."""
         with _named_errors("Finding credentials", "kinesis", self._options):
-            credentials = _open_session(self._options).get_credentials()
-            if credentials is None:
-                raise NoCredentialsError
-            credentials.get_frozen_credentials()
-        return str(credentials.method)
+            return self._connection.credentials()
 
     def address(self) -> tuple[str, str]:
         """Return region and URL of the service."""
@@ -192,7 +155,7 @@ class KinesisClient:
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
         """Return the signed request that subscribes a consumer, by its ARN; botocore cannot send it by HTTP/2."""
-        keys = self._keys
+        keys = self._connection.keys
         start = _position_parameters(position, "Type", "SequenceNumber")
         body = json.dumps({"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": start}).encode()
         with _named_errors("SubscribeToShard", f"{consumer}, {shard}", self._options):
@@ -201,7 +164,7 @@ class KinesisClient:
             if credentials is None:
                 raise NoCredentialsError
             url = client.meta.endpoint_url.rstrip("/") + "/"
-            refuse_plaintext(url, "The URL of SubscribeToShard", allowed=self._options.allow_insecure)
+            refuse_plaintext(url, "The URL of SubscribeToShard", FORMAT, allowed=self._options.allow_insecure)
             headers = {
                 "Content-Type": "application/x-amz-json-1.1",
                 "User-Agent": client.meta.config.user_agent,
@@ -258,98 +221,6 @@ def _named_errors(operation: str, where: str, options: KinesisClientOptions) -> 
         raise client_error(operation, where, error) from None
 
 
-def _open_session(options: KinesisClientOptions) -> Session:
-    session = Session(profile=options.profile)
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-    # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
-    session.register("request-created", partial(_check_plaintext, allowed=options.allow_insecure))
-    if options.region is not None:
-        session.set_config_variable("region", options.region)
-    if options.access_key is not None and options.secret_key is not None:
-        token = options.session_token
-        session.set_credentials(
-            options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
-        )
-    credentials = _find(session.get_credentials)
-    if options.role_arn is not None:
-        credentials = _role_credentials(session, options, options.role_arn, credentials)
-    if credentials is not None:
-        session._credentials = _Credentials(credentials)  # noqa: SLF001 - as its providers do; it has no setter
-    return session
-
-
-@cache
-def _loader(path: str | None) -> Loader:
-    """Return what reads the models of services, once a process: that is four fifths of what a further client takes."""
-    return create_loader(path)
-
-
-def _role_credentials(session: Session, options: KinesisClientOptions, role: str, source: Any) -> Any:
-    if source is None:
-        raise NoCredentialsError
-    external, name = options.role_external_id, options.role_session_name
-    extra = {"ExternalId": external.reveal() if external is not None else None, "RoleSessionName": name}
-    fetcher = AssumeRoleCredentialFetcher(
-        client_creator=partial(session.create_client, endpoint_url=options.sts_endpoint),
-        source_credentials=source,
-        role_arn=role,
-        extra_args={key: value for key, value in extra.items() if value is not None},
-    )
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-
-
-class _Credentials:
-    """Credentials of botocore whose errors have a name.
-
-    botocore finds and refreshes credentials while it signs, and raises what goes wrong there as it is: a token's file
-    that is missing, a program or a token service that returns nonsense.
-    """
-
-    def __init__(self, credentials: Any) -> None:
-        self._credentials = credentials
-
-    def get_frozen_credentials(self) -> Any:
-        return _find(self._credentials.get_frozen_credentials)
-
-    def get_deferred_property(self, name: str) -> Callable[[], Any]:
-        """Return a function that finds a property: endpoints may hold the account, which refreshes keys too."""
-        return partial(_find, self._credentials.get_deferred_property(name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._credentials, name)
-
-
-def _find(find: Callable[[], T]) -> T:
-    """Call a function of botocore that finds credentials; make a `CredentialsError` of what is no error of its own."""
-    try:
-        return find()
-    except Exception as error:
-        if isinstance(error, ConnectorError) or type(error).__module__.startswith("botocore."):
-            raise
-        raise credentials_error(error) from None
-
-
-def _open_client(session: Session, options: KinesisClientOptions, connections: int) -> Any:
-    config = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_READ_SECONDS,
-        max_pool_connections=connections,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        tcp_keepalive=True,
-        user_agent_extra="pyspark-stream-connectors",
-    )
-    client = session.create_client("kinesis", endpoint_url=options.endpoint_url, config=config)
-    for event, hook in (
-        ("before-parse.kinesis", _refuse_part),
-        ("before-parse.kinesis.GetRecords", _keep_body),
-        ("before-parse.kinesis.PutRecords", _keep_body),
-        ("before-parameter-build.kinesis", _take_body),
-        ("before-call.kinesis", _put_body),
-    ):
-        client.meta.events.register(event, hook)
-    return client
-
-
 class MessageBuffer:
     """Parses the messages of SubscribeToShard (AWS's event-stream encoding) from bytes that arrive in pieces."""
 
@@ -366,27 +237,11 @@ class MessageBuffer:
             raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what, "", "It subscribes again by itself.") from None
 
 
-def _check_plaintext(request: Any, operation_name: str, *, allowed: bool, **_event: Any) -> None:
-    """Refuse plain http to another machine, wherever botocore has the URL from."""
-    refuse_plaintext(request.url, f"The URL of {operation_name}", allowed=allowed)
-
-
 def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
     """Return the body of a response as it is, and leave nothing to the parser; errors are left to it."""
     if response_dict["status_code"] == _OK:
         customized_response_dict[_BODY] = response_dict["body"]
         response_dict["body"] = b"{}"
-
-
-def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
-    """Refuse a response that was cut: botocore would take it for an empty one.
-
-    Not one whose body `_keep_body`, which comes first, has taken: its own parser refuses it.
-    """
-    body, expected = response_dict["body"], response_dict["headers"].get("content-length")
-    whole = expected is None or _BODY in customized_response_dict or len(body) == int(expected)
-    if not whole:
-        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
 
 
 def _take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -> None:
@@ -398,3 +253,17 @@ def _take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -
 def _put_body(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
     if _BODY in context:
         params["body"] = context[_BODY]
+
+
+_SERVICE: Final = AwsService(
+    "kinesis",
+    FORMAT,
+    credentials_error,
+    is_read=lambda customized: _BODY in customized,
+    hooks=(
+        ("before-parse.kinesis.GetRecords", _keep_body),
+        ("before-parse.kinesis.PutRecords", _keep_body),
+        ("before-parameter-build.kinesis", _take_body),
+        ("before-call.kinesis", _put_body),
+    ),
+)

@@ -21,8 +21,8 @@ from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceive
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
+from connectors.core.aws.errors import certificate_error
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.client.errors import certificate_error
 
 __all__ = ["Http2Client", "Response"]
 

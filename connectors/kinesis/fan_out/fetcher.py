@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
 from connectors.kinesis.fan_out.messages import (
     Deregister,

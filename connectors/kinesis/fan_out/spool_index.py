@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.kinesis import FORMAT
 from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
 from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS

@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
+from connectors.core.aws.access import ROLE, URL, check_access, region_from
 from connectors.core.errors import OptionError
-from connectors.core.options import transport
-from connectors.core.options.declaration import conflict, option
-from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret
+from connectors.core.options.declaration import option
+from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Secret
 from connectors.core.options.outages import OutageOptions
 from connectors.core.retry import OutageRule
 from connectors.kinesis import FORMAT
@@ -24,7 +23,6 @@ __all__ = [
     "client_from_json",
     "client_options",
     "client_to_json",
-    "refuse_plaintext",
     "resolve_client",
     "stream_named",
 ]
@@ -35,42 +33,12 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The name of a stream or a consumer."""
 STREAM_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:([a-z0-9-]+):[0-9]{12}:stream/([A-Za-z0-9_.-]{1,128})")
 """Its groups are the region and the name."""
-_ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
-_HOST: Final = re.compile(
-    r"(?:[a-z0-9-]+\.)*kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
-)
-_LOCAL_REGION: Final = "us-east-1"
 _SECRETS: Final = ("access_key", "secret_key", "session_token", "role_external_id")
 
 
 def stream_named(stream: str) -> dict[str, str]:
     """Return the parameter of a call that names a stream, by its name or ARN."""
     return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
-
-
-def _parse_url(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ValueError("it is not a URL that begins with https:// or http://")
-    if url.username or url.password:
-        raise ValueError("it holds a user's name")
-    if any(character.isspace() for character in text):
-        raise ValueError("it holds white space")
-    try:
-        _ = url.port
-    except ValueError:
-        raise ValueError("its port is not legal") from None
-    return text.rstrip("/")
-
-
-def _parse_role(text: str) -> str:
-    if not _ROLE_ARN.fullmatch(text):
-        raise ValueError("it is not the ARN of a role")
-    return text
-
-
-URL: Final = Kind("string", "a URL such as https://kinesis.eu-west-1.amazonaws.com", _parse_url)
-ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/reader", _parse_role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,48 +152,12 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     Raises an `OptionError` when credentials are incomplete or contradict each other, the regions differ, or a URL asks
     for plain http.
     """
-    for name, url in (("endpointUrl", options.endpoint_url), ("stsEndpoint", options.sts_endpoint)):
-        refuse_plaintext(url or "", f"The option {name}", allowed=options.allow_insecure)
-    if (options.access_key is None) != (options.secret_key is None):
-        missing = "awsAccessKey" if options.access_key is None else "awsSecretKey"
-        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", FORMAT, "Give both keys or none.")
-    if options.session_token is not None and options.access_key is None:
-        what = "awsSessionToken needs awsAccessKey and awsSecretKey"
-        raise OptionError("OPTION_MISSING", what, FORMAT, "Give all three.")
-    values = (options.access_key, options.secret_key, options.session_token)
-    for name, key in zip(("awsAccessKey", "awsSecretKey", "awsSessionToken"), values, strict=True):
-        # A key of a file whose last line ends has a line break; keys are not shown.
-        text = "" if key is None else key.reveal()
-        if not (text.isascii() and text.isprintable() and " " not in text):
-            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
-            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Give the key without it.")
-    if options.profile is not None and options.access_key is not None:
-        raise conflict(FORMAT, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
-    for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
-        if value is not None and options.role_arn is None:
-            raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", FORMAT, "Give the role.")
+    check_access(options, FORMAT)
     arn = STREAM_ARN.fullmatch(stream)
     if arn and options.region is not None and options.region != arn[1]:
         what = f"The option region is {options.region} and the stream is in {arn[1]}"
         raise OptionError("OPTION_CONFLICT", what, FORMAT, "Leave region out.")
-    return dataclasses.replace(options, region=options.region or _region(options, environ, arn[1] if arn else None))
-
-
-def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
-    """Raise an `OptionError` for plain http to another machine; ``source``, which asks for it, begins the sentence."""
-    action = (
-        "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
-        "allow it with the option allowInsecure=true."
-    )
-    transport.refuse_plaintext(url, source, FORMAT, action, allowed=allowed)
-
-
-def _region(options: KinesisClientOptions, environ: Mapping[str, str], of_arn: str | None) -> str | None:
-    host = _HOST.fullmatch(urlsplit(options.endpoint_url or "").hostname or "")
-    region = of_arn or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if region is None and options.profile is None and options.endpoint_url is not None and host is None:
-        return _LOCAL_REGION
-    return region
+    return dataclasses.replace(options, region=region_from(options, environ, "kinesis", arn[1] if arn else None))
 
 
 def client_options(options: KinesisClientOptions) -> KinesisClientOptions:

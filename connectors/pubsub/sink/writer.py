@@ -20,8 +20,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.failpoints import failpoint
 from connectors.core.pool import Pool
+from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.sink.rows import publish_requests
 

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, one_line
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import acknowledge_requests, modify_ack_deadline_requests

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.admin.survey import is_known, is_there, require_identity
 from connectors.spool.fetching.placement import PLACEMENT_FOLDER
 from connectors.spool.ledger.data_loss import (

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.failpoints import ROLE_VARIABLE
+from connectors.core.processes.failpoints import ROLE_VARIABLE
 from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.errors import fetcher_ended

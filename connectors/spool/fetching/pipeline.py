@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol
 
 import pyarrow as pa
 
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import write_error
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.target import Delivery, FetchTarget, Held, Intake, Token

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import fenced_error
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.ledger import Ledger

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import RESTORE, fenced_error
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.segments.shapes import NUMBER_NAME

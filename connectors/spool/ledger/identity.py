@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass, field
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import missing_spool
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, is_lock

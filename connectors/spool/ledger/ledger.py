@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.segment_log import SegmentEntry, even_sizes, unpack_mask

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import RESTORE
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import RESTORE, record_damaged
 from connectors.spool.ledger.records import ENTRY
 from connectors.spool.segments.segment import (

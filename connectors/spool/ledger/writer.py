@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, SpoolFencedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import fenced_error
 from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersionError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.records import FIRST_FORMAT, decode, encode

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
 from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
 from connectors.spool.segments.shapes import PUBLISHED

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import other_version
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
 from connectors.spool.segments.rows import Projection, RowSchema

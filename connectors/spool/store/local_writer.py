@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.store.base import StoreWriting
 from connectors.spool.store.disk import Disk
 from connectors.spool.store.folder_tree import TEMPORARY_FOLDER, FolderTree

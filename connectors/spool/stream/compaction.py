@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from connectors.core.errors import SpoolFullError
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.ledger.segment_log import SegmentEntry

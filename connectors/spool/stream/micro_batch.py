@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolInUseError
-from connectors.core.failpoints import failpoint
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
+from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import disk_errors
 from connectors.spool.ledger.fencing import while_newest

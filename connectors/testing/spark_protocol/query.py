@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
-from connectors.core.failpoints import failpoint
+from connectors.core.processes.failpoints import failpoint
 from connectors.testing.spark_protocol.errors import (
     AttemptsDifferError,
     DriverCrashedError,

@@ -139,7 +139,7 @@ def test_what_does_not_pass_stops_the_start_at_once(rig: PubSubRig) -> None:
 def test_a_query_that_is_stopped_in_an_outage_ends_its_processes(rig: PubSubRig) -> None:
     begin_outage(rig.server)
     with rig.query() as query:
-        query.run_until(lambda _: "[SPOOL_FETCHING_INTERRUPTED]" in "\n".join(query.reader.log), PATIENCE)
+        query.run_until(lambda _: "[RETRYING]" in "\n".join(query.reader.log), PATIENCE)
         stopping = threading.Thread(target=query.stop)
         stopping.start()
         stopping.join(PATIENCE)

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
 from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError
-from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.records import decode, encode, record_name
 from connectors.spool.segments.segment import SEGMENT, SealedReader

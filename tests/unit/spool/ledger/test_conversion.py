@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolVersionError
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.admin.repair import adopt
 from connectors.spool.admin.verify import verify

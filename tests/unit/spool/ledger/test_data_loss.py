@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
-from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.recovery import open_ledger

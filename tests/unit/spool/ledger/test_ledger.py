@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError, SpoolFencedError
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.fencing import claim_epoch, put_seal
 from connectors.spool.ledger.identity import open_identity

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from connectors.cli.spool import spool_commands
 from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.admin.doctor import check_object_spool
 from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.fencing import while_newest

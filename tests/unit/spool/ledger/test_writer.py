@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.clock import ServerClock
 from tests.support.spool_writing import HandSpool, much_later

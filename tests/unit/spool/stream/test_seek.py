@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import SourceGoneError
-from connectors.core.failpoints import set_failpoints
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.micro_batch import carry_out_seek

@@ -1,0 +1,121 @@
+"""How a service of AWS is reached: kinds of options, and the checks that need more than one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from connectors.core.errors import OptionError
+from connectors.core.options import transport
+from connectors.core.options.declaration import conflict
+from connectors.core.options.kinds import Kind, Secret
+
+__all__ = ["ROLE", "URL", "AwsAccess", "check_access", "refuse_plaintext", "region_from"]
+
+_ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
+_HOST: Final = r"(?:[a-z0-9-]+\.)*{}(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
+_LOCAL_REGION: Final = "us-east-1"
+
+
+def _parse_url(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError("it is not a URL that begins with https:// or http://")
+    if url.username or url.password:
+        raise ValueError("it holds a user's name")
+    if any(character.isspace() for character in text):
+        raise ValueError("it holds white space")
+    try:
+        _ = url.port
+    except ValueError:
+        raise ValueError("its port is not legal") from None
+    return text.rstrip("/")
+
+
+def _parse_role(text: str) -> str:
+    if not _ROLE_ARN.fullmatch(text):
+        raise ValueError("it is not the ARN of a role")
+    return text
+
+
+URL: Final = Kind("string", "a URL such as https://kinesis.eu-west-1.amazonaws.com", _parse_url)
+ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/reader", _parse_role)
+
+
+class AwsAccess(Protocol):
+    """Options that say how to reach a service; they have one name for all services."""
+
+    @property
+    def region(self) -> str | None: ...  # noqa: D102 - as the option of its name, here and below
+    @property
+    def endpoint_url(self) -> str | None: ...  # noqa: D102
+    @property
+    def sts_endpoint(self) -> str | None: ...  # noqa: D102
+    @property
+    def allow_insecure(self) -> bool: ...  # noqa: D102
+    @property
+    def access_key(self) -> Secret | None: ...  # noqa: D102
+    @property
+    def secret_key(self) -> Secret | None: ...  # noqa: D102
+    @property
+    def session_token(self) -> Secret | None: ...  # noqa: D102
+    @property
+    def profile(self) -> str | None: ...  # noqa: D102
+    @property
+    def role_arn(self) -> str | None: ...  # noqa: D102
+    @property
+    def role_external_id(self) -> Secret | None: ...  # noqa: D102
+    @property
+    def role_session_name(self) -> str | None: ...  # noqa: D102
+
+
+def check_access(options: AwsAccess, where: str) -> None:
+    """Raise an `OptionError` when credentials are incomplete or contradict each other, or a URL asks for plain http.
+
+    ``where`` names in errors what the options are of.
+    """
+    for name, url in (("endpointUrl", options.endpoint_url), ("stsEndpoint", options.sts_endpoint)):
+        refuse_plaintext(url or "", f"The option {name}", where, allowed=options.allow_insecure)
+    if (options.access_key is None) != (options.secret_key is None):
+        missing = "awsAccessKey" if options.access_key is None else "awsSecretKey"
+        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", where, "Give both keys or none.")
+    if options.session_token is not None and options.access_key is None:
+        what = "awsSessionToken needs awsAccessKey and awsSecretKey"
+        raise OptionError("OPTION_MISSING", what, where, "Give all three.")
+    values = (options.access_key, options.secret_key, options.session_token)
+    for name, key in zip(("awsAccessKey", "awsSecretKey", "awsSessionToken"), values, strict=True):
+        # A key of a file whose last line ends has a line break; keys are not shown.
+        text = "" if key is None else key.reveal()
+        if not (text.isascii() and text.isprintable() and " " not in text):
+            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
+            raise OptionError("OPTION_ILLEGAL", what, where, "Give the key without it.")
+    if options.profile is not None and options.access_key is not None:
+        raise conflict(where, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
+    for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
+        if value is not None and options.role_arn is None:
+            raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", where, "Give the role.")
+
+
+def refuse_plaintext(url: str, source: str, where: str, *, allowed: bool) -> None:
+    """Raise an `OptionError` for plain http to another machine; ``source``, which asks for it, begins the sentence."""
+    action = (
+        "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
+        "allow it with the option allowInsecure=true."
+    )
+    transport.refuse_plaintext(url, source, where, action, allowed=allowed)
+
+
+def region_from(options: AwsAccess, environ: Mapping[str, str], service: str, known: str | None = None) -> str | None:
+    """Return the region: the option's, the ``known`` one, that of the endpoint or the environment, or of no AWS.
+
+    None leaves it to the profile; ``service`` is the first part of the hosts of a service.
+    """
+    if options.region is not None:
+        return options.region
+    host = re.fullmatch(_HOST.format(service), urlsplit(options.endpoint_url or "").hostname or "")
+    region = known or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    if region is None and options.profile is None and options.endpoint_url is not None and host is None:
+        return _LOCAL_REGION
+    return region
