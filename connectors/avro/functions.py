@@ -14,7 +14,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from connectors.avro.confluent.registry import registry_of
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import (
     AvroOptions,
@@ -24,6 +23,7 @@ from connectors.avro.options import (
     parse_avro_options,
     parse_write_options,
 )
+from connectors.avro.registered.registry import registry_of
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
@@ -32,7 +32,8 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
-from connectors.registry.options import RegistryOptions, parse_registry_options
+from connectors.registry.glue.frames import frame_of
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
 from connectors.registry.subjects import subject_of
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
         schemaRegistryAddress: the URL of a registry, as on Databricks; how to log in is then among the options.
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, perhaps the ``subject``, and how
-            to log in; see `docs/reference/avro.md`. Messages are then in Confluent's frames, and each is resolved from
-            its writer's schema to the reader's.
+            to log in; or with ``type: glue`` that of AWS Glue. See `docs/reference/avro.md`. Messages are then in the
+            registry's frames, and each is resolved from its writer's schema to the reader's.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
         isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
             ``__value_schema_id``; that of the other column is never taken.
@@ -128,7 +129,7 @@ def to_avro(
             is registered unless ``auto.register.schemas`` is true.
         schemaRegistryAddress: the URL of a registry, as on Databricks.
         options: see `docs/reference/avro.md`; with schemaRegistryAddress, also how to log in there.
-        schemaRegistry: a registry as in `from_avro`. Messages are then in Confluent's frames.
+        schemaRegistry: a registry as in `from_avro`. Messages are then in its frames.
         isKey: whether messages are the keys of records, which have a subject of their own.
 
     Raises:
@@ -160,6 +161,7 @@ def encode_call(
     _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema)
     parsed.check("to_avro", registry, has_schema=bool(schema))
+    _check_headers("to_avro", registry, headers=False, is_key=is_key)
     if registry is not None:
         call = _framed(call, registry, parsed, is_key=is_key)
     elif is_key:
@@ -193,16 +195,17 @@ def _written_by(schema: str) -> EncodeCall:
     return EncodeCall(schema or None)
 
 
-def _framed(call: EncodeCall, options: RegistryOptions, writing: AvroWriteOptions, *, is_key: bool) -> EncodeCall:
+def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: AvroWriteOptions, *, is_key: bool) -> EncodeCall:
     """Return the call for frames with the id of the schema, or with that of the latest version of its subject."""
     registry, text = registry_of(options), call.schema
     record = "" if text is None else parse_schema(text, "jsonFormatSchema").name
     subject = subject_of(writing, options, record, is_key=is_key)
     if text is None or writing.use_latest:
         latest = registry.latest(subject)
-        return EncodeCall(latest.text, references=latest.references, frame=latest.schema_id)
-    schema_id = registry.id_of(subject, text, "AVRO", register=writing.auto_register)
-    return dataclasses.replace(call, frame=schema_id)
+        return EncodeCall(latest.text, references=latest.references, frame=frame_of(latest.schema_id, options))
+    register = options.auto_register if isinstance(options, GlueOptions) else writing.auto_register
+    schema_id = registry.id_of(subject, text, "AVRO", register=register)
+    return dataclasses.replace(call, frame=frame_of(schema_id, options))
 
 
 def _subject_missing(action: str) -> OptionError:
@@ -225,6 +228,7 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     plain, registry = _split_registry(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
+    _check_headers("from_avro", registry, headers=headers, is_key=is_key)
     parsed = _options(plain)
     _check_framing("from_avro", registry, parsed.wire_format)
     texts = _writers(writers, parsed.wire_format)
@@ -246,10 +250,16 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     return call, kind
 
 
-def _check_framing(function: str, registry: RegistryOptions | None, wire_format: WireFormat) -> None:
+def _check_framing(function: str, registry: AnyRegistryOptions | None, wire_format: WireFormat) -> None:
     if registry is not None and wire_format is not WireFormat.RAW:
-        why = "with a registry, messages are in Confluent's frames"
+        why = "with a registry, messages are in its frames"
         raise conflict(function, "wire.format", "schemaRegistry", why, "Give one.")
+
+
+def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
+    if isinstance(registry, GlueOptions) and (headers or is_key):
+        why = "frames of Glue are the same for keys and values, and no header says the schema"
+        raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
 
 
 def _writers(schemas: Sequence[str] | None, wire_format: WireFormat) -> tuple[str, ...]:
@@ -276,7 +286,7 @@ def _text(schema: str | None) -> str:
     return schema
 
 
-def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...]]:
+def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...]]:
     """Return the reader's schema and those that it refers to: the one given, else the latest of the subject."""
     if schema is not None:
         return _text(schema), ()
@@ -292,7 +302,7 @@ def _split_registry(
     address: str | None,
     schema_registry: Mapping[str, str] | None,
     function: str = "from_avro",
-) -> tuple[Mapping[str, str], RegistryOptions | None]:
+) -> tuple[Mapping[str, str], AnyRegistryOptions | None]:
     """Return the options of the function, and the registry, whose options are among them in Databricks' form."""
     given = options or {}
     if not isinstance(subject, str | None):
@@ -301,12 +311,12 @@ def _split_registry(
     if address is None:
         if schema_registry is None and named:
             raise _missing("subject is that of a registry, and there is none", function)
-        return given, None if schema_registry is None else parse_registry_options({**schema_registry, **named})
+        return given, None if schema_registry is None else parse_schema_registry({**schema_registry, **named})
     if schema_registry is not None:
         raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
     theirs = {name: value for name, value in given.items() if name.lower().startswith(_REGISTRY_PREFIXES)}
     plain = {name: value for name, value in given.items() if name not in theirs}
-    return plain, parse_registry_options({"schema.registry.address": address, **theirs, **named})
+    return plain, parse_schema_registry({"schema.registry.address": address, **theirs, **named})
 
 
 def _missing(what: str, function: str = "from_avro") -> OptionError:

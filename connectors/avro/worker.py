@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from connectors.avro.confluent.frames import ConfluentFrames
-from connectors.avro.confluent.registry import registry_of
 from connectors.avro.decoder.batches import AvroDecoder
 from connectors.avro.decoder.framed import FramedDecoder
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase, WireFormat
+from connectors.avro.registered.frames import confluent_frames, glue_frames
+from connectors.avro.registered.registry import registry_of
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type, too_deep
@@ -23,8 +22,9 @@ from connectors.avro.single_object import MARKER, PREFIX_BYTES, SingleObjects, p
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.columns import selected
-from connectors.registry.frames import ID_END
-from connectors.registry.options import RegistryOptions
+from connectors.registry.frames import ID_END, PrefixFrame
+from connectors.registry.glue.frames import GlueFrame, looks_like_glue
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 
 __all__ = ["DecodeCall", "EncodeCall"]
 
@@ -50,7 +50,7 @@ class DecodeCall:
     options: AvroOptions
     fields: tuple[str, ...] | None = None
     references: tuple[str, ...] = ()
-    registry: RegistryOptions | None = None
+    registry: AnyRegistryOptions | None = None
     is_key: bool = False
     writers: tuple[str, ...] = ()
 
@@ -83,7 +83,10 @@ class DecodeCall:
 
         if self.registry is not None:
             registry = registry_of(self.registry)
-            frames = ConfluentFrames(registry, is_key=self.is_key, permissive=options.permissive)
+            if isinstance(self.registry, GlueOptions):
+                frames = glue_frames(registry, permissive=options.permissive)
+            else:
+                frames = confluent_frames(registry, is_key=self.is_key, permissive=options.permissive)
             return FramedDecoder(decoder_of, values, frames)
         if options.wire_format is WireFormat.SINGLE_OBJECT:
             writers = [parse_schema(text, "writerSchemas") for text in self.writers]
@@ -112,6 +115,8 @@ class DecodeCall:
             return ""
         if data.startswith(MARKER) and len(data) >= PREFIX_BYTES:
             return " It may be in Avro's single-object encoding: then set the option wire.format to single-object."
+        if looks_like_glue(data):
+            return " It may be in a frame of Glue (03 and the version id of a schema): then give schemaRegistry."
         if data[:1] != b"\0" or len(data) <= ID_END:
             return ""
         return " It may be in a Confluent frame (a magic byte and the id of a schema): then give schemaRegistry."
@@ -124,7 +129,7 @@ class EncodeCall:
     Attributes:
         schema: what the messages are written by; None for the schema that Spark makes of the column's type.
         references: schemas that it refers to, each after those that it needs itself.
-        frame: the id of the schema, with which each message is in Confluent's frame; None for others.
+        frame: the frame of each message, which says the id of its schema; None for others.
         wire_format: what stands before messages without such a frame.
         rebase: what happens to dates of before the calendars agree.
     """
@@ -136,7 +141,7 @@ class EncodeCall:
     rebase: Rebase = Rebase.CORRECTED
     case_sensitive: bool = False
     references: tuple[str, ...] = ()
-    frame: int | None = None
+    frame: PrefixFrame | GlueFrame | None = None
     wire_format: WireFormat = WireFormat.RAW
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
@@ -144,20 +149,18 @@ class EncodeCall:
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
         field = structs.type.field(0)
-        encoder, prefix = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
+        encoder, frame = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
         messages = encoder.encode(structs.field(0))
-        if not prefix:
-            return messages
-        return pc.binary_join_element_wise(pa.scalar(prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
+        return messages if frame is None else frame.around(messages)
 
-    def _make(self, field: pa.Field) -> tuple[ColumnEncoder, bytes]:
-        """Return the encoder of a column, and what stands before each message."""
+    def _make(self, field: pa.Field) -> tuple[ColumnEncoder, PrefixFrame | GlueFrame | None]:
+        """Return the encoder of a column, and the frame of each message."""
         if self.schema is None:
             schema = avro_type(field.type, nullable=field.nullable)
         else:
             schema = parse_schema(self.schema, self.function, self.references)
         strict = self.rebase is Rebase.EXCEPTION
         encoder = ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)
-        if self.frame is not None:
-            return encoder, b"\0" + self.frame.to_bytes(ID_END - 1, "big")
-        return encoder, prefix_of(schema) if self.wire_format is WireFormat.SINGLE_OBJECT else b""
+        if self.wire_format is WireFormat.SINGLE_OBJECT:
+            return encoder, PrefixFrame(prefix_of(schema))
+        return encoder, self.frame

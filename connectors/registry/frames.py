@@ -21,19 +21,22 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.functions.bad_rows import BadRowError, headers_type_error
 from connectors.functions.columns import validity_of
-from connectors.registry.schemas import Registry
+from connectors.registry.batches import SchemaSource
 
 __all__ = [
     "GUID_END",
     "ID_END",
     "Frames",
+    "PrefixFrame",
     "WriterSchemas",
     "bounds_of",
+    "confluent_frame",
     "explained",
     "find_frames",
     "headers_by_name",
@@ -53,6 +56,11 @@ _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
 _MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 
 S = TypeVar("S")
+
+
+def confluent_frame(schema_id: int) -> PrefixFrame:
+    """Return the frame of messages that are by the schema of this id."""
+    return PrefixFrame(b"\0" + schema_id.to_bytes(ID_END - 1, "big"))
 
 
 def read_schema(data: bytes) -> tuple[int | str, int]:
@@ -109,6 +117,17 @@ def _is_header(key: pa.DataType, value: pa.DataType) -> bool:
 
 
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFrame:
+    """A frame that is the same bytes before each message."""
+
+    prefix: bytes
+
+    def around(self, messages: pa.BinaryArray) -> pa.BinaryArray:
+        """Put each message into the frame; NULL stays NULL."""
+        return pc.binary_join_element_wise(pa.scalar(self.prefix, pa.binary()), messages, pa.scalar(b"", pa.binary()))
 
 
 @dataclass(slots=True)
@@ -222,7 +241,7 @@ class WriterSchemas(Generic[S]):
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def get(
-        self, registry: Registry[S], wanted: Iterable[int | str], rows: Mapping[int | str, int]
+        self, registry: SchemaSource[S], wanted: Iterable[int | str], rows: Mapping[int | str, int]
     ) -> dict[int | str, S | str]:
         """Return each schema, or why it cannot be had.
 
@@ -245,7 +264,7 @@ class WriterSchemas(Generic[S]):
             for schema in order
         }
 
-    def _fetch(self, registry: Registry[S], wanted: list[int | str]) -> dict[int | str, S | str]:
+    def _fetch(self, registry: SchemaSource[S], wanted: list[int | str]) -> dict[int | str, S | str]:
         """Return schemas, and for each that cannot be had the reason; without those that are too many to ask for."""
         now = self._clock()
         failures = {schema: self._failures[schema] for schema in wanted if schema in self._failures}

@@ -55,6 +55,13 @@ def _parse_source(text: str) -> str:
     return text
 
 
+def _parse_type(text: str) -> str:
+    if text.lower() != "confluent":
+        raise ValueError("this function reads no messages of another one")
+    return text.lower()
+
+
+_TYPE: Final = Kind("choice", "confluent or glue", _parse_type)
 _ADDRESS: Final = Kind("URL", "an http:// or https:// URL", _parse_address)
 _SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
 
@@ -63,6 +70,12 @@ _SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
 class RegistryOptions:
     """Where a registry is; made by `parse_registry_options`. Names as on Databricks, and short ones."""
 
+    type: str = option(
+        "type",
+        _TYPE,
+        "confluent: what speaks Confluent's interface. glue: the AWS Glue Schema Registry, with options of its own.",
+        default="confluent",
+    )
     address: str = option(_URL, _ADDRESS, "The URL of the registry.", aliases=("address", "url", "schema.registry.url"))
     subject: str | None = option(
         "schema.registry.subject",

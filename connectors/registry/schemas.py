@@ -6,18 +6,17 @@ changes under its id.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.extras import extra_imports
 from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
+from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
 from connectors.registry.options import RegistryOptions
 
@@ -33,7 +32,6 @@ TOO_LARGE: Final = f"with what it imports it is larger than {MOST_BYTES >> 20} M
 _MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 _LARGEST_ID: Final = 2**32 - 1
 _UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
-_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
 OWN: Final = ""
 """Stands for the name of a schema's own text among those of its references."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -57,13 +55,9 @@ class SchemaForm(Protocol[S_co]):
         """Return the response for the schema at a path. Raises as `RegistryClient.get`."""
         ...
 
-    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> S_co:
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> S_co:
         """Return what is made of a schema; the id is -1 where only its GUID is known."""
         ...
-
-
-def _is_unavailable(result: object) -> bool:
-    return isinstance(result, ServiceUnavailableError)
 
 
 class Registry(Generic[S]):
@@ -75,6 +69,7 @@ class Registry(Generic[S]):
 
         self._options, self._form = options, form
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
+        self._batches = BatchedRequests(self._by_id, self._serves, options.retry_timeout, options.timeout)
         self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
         self._last_served = _UNASSIGNED
         self._client = RegistryClient(options)
@@ -82,61 +77,8 @@ class Registry(Generic[S]):
     def by_ids(
         self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
     ) -> dict[int | str, S | ConnectorError]:
-        """Return several schemas, and for each that cannot be had the reason.
-
-        While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
-        id, and some registries answer 5xx for ids that they cannot have given.
-
-        Args:
-            ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
-            most_failures: how many may fail before no further one is asked for.
-            patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
-        """
-        results: dict[int | str, S | ConnectorError | None] = dict.fromkeys(ids)
-        policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)
-        end = time.monotonic() + self._options.retry_timeout + self._options.timeout
-
-        def ask() -> None:
-            self._ask_once(results, most_failures, end)
-
-        with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
-            retry(ask, policy)
-        failures = [error for error in results.values() if isinstance(error, ConnectorError)]
-        odd = [error for error in failures if not isinstance(error, SourceGoneError)]
-        if odd:
-            odd.sort(key=_is_unavailable)
-            if not self._serves():
-                raise odd[-1]
-            with contextlib.suppress(ServiceUnavailableError):
-                ask()  # the registry may serve again only since then
-        asked = {schema: result for schema, result in results.items() if result is not None}
-        failed = sum(isinstance(result, ConnectorError) for result in asked.values())
-        if odd and len(asked) < len(results) and failed < most_failures:
-            raise odd[-1]  # no time was left to ask for these
-        return asked
-
-    def _ask_once(self, results: dict[int | str, S | ConnectorError | None], most_failures: int, end: float) -> None:
-        """Ask for each schema without a result, and for each for which the registry did not answer."""
-        failures = sum(
-            isinstance(result, ConnectorError) and not _is_unavailable(result) for result in results.values()
-        )
-        trouble: ConnectorError | None = None
-        for schema, result in tuple(results.items()):
-            if result is not None and not _is_unavailable(result):
-                continue
-            if failures >= most_failures or (trouble is not None and time.monotonic() > end):
-                break
-            try:
-                results[schema] = self._by_id(schema)
-            except ConnectorError as error:
-                if _is_unavailable(error):
-                    trouble = error
-                elif error.code not in _OF_ONE_SCHEMA:
-                    raise
-                results[schema] = error
-                failures += 1
-        if trouble is not None:
-            raise trouble
+        """See `SchemaSource.by_ids`."""
+        return self._batches.get(ids, most_failures, patience)
 
     def _by_id(self, schema: int | str) -> S:
         path, what = f"/schemas/ids/{schema}", f"schema id {schema}"

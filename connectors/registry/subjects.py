@@ -12,7 +12,7 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind
-from connectors.registry.options import RegistryOptions
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 
 __all__ = ["SubjectNames", "SubjectOptions", "subject_of"]
 
@@ -66,7 +66,7 @@ class SubjectOptions:
         _TOPIC, STRING, "The topic that messages are written to, from which the subject has its name.", default=None
     )
 
-    def check(self, function: str, registry: RegistryOptions | None, *, has_schema: bool) -> None:
+    def check(self, function: str, registry: AnyRegistryOptions | None, *, has_schema: bool) -> None:
         """Raise OptionError for options that contradict another, or that nothing is there for."""
         given = {
             _REGISTER: self.auto_register,
@@ -78,6 +78,10 @@ class SubjectOptions:
             if registry is None:
                 what = f"{name} is about a schema registry, and there is none"
                 raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
+            if isinstance(registry, GlueOptions) and name != _LATEST:
+                why = "it is an option of Confluent's serializers"
+                action = "Give schemaName, and schemaAutoRegistrationEnabled to register, among the options of glue."
+                raise conflict(function, name, "type=glue", why, action)
             if registry.subject is not None and name in {_STRATEGY, _TOPIC}:
                 raise conflict(function, name, "schema.registry.subject", "both name the subject", "Give one.")
         if self.auto_register and self.use_latest:
@@ -87,7 +91,7 @@ class SubjectOptions:
             raise OptionError("OPTION_MISSING", what, function, "Give the schema.")
 
 
-def subject_of(options: SubjectOptions, registry: RegistryOptions, record: str, *, is_key: bool) -> str:
+def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: str, *, is_key: bool) -> str:
     """Return the subject that messages are written by; `record` is the full name of their record, if there is one.
 
     Raises:
@@ -95,6 +99,9 @@ def subject_of(options: SubjectOptions, registry: RegistryOptions, record: str, 
     """
     if registry.subject is not None:
         return registry.subject
+    if isinstance(registry, GlueOptions):
+        what = "The option schemaName is required to write"
+        raise OptionError("OPTION_MISSING", what, "schemaRegistry", "Give the name of a schema of the registry.")
     if options.strategy is not SubjectNames.RECORD and options.topic is None:
         what = "The option schema.registry.subject is required"
         raise OptionError(

@@ -21,6 +21,7 @@ from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
 from tests.servers.pubsub_emulator import Emulator, find_emulator
+from tests.support.glue_rig import GlueRig, glue_server
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.pubsub_rig import PubSubRig
 
@@ -97,6 +98,23 @@ def moto_kinesis() -> Iterator[str]:
     server.shutdown()
     serving.join()
     server.server_close()
+
+
+@pytest.fixture(scope="session")
+def moto_glue() -> Iterator[GlueRig]:
+    """Moto's Glue, one for the run; `glue` is for tests."""
+    with glue_server() as running:
+        yield running
+
+
+@pytest.fixture
+def glue(moto_glue: GlueRig) -> Iterator[GlueRig]:
+    """Moto's Glue with a registry for one test, which may give it faults."""
+    moto_glue.create()
+    moto_glue.calls.clear()
+    yield moto_glue
+    moto_glue.faults.clear()
+    moto_glue.drop()
 
 
 @pytest.fixture(scope="session")

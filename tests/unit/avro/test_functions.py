@@ -12,6 +12,7 @@ import pytest
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.functions import decode_call, encode_call
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
+from connectors.registry.frames import confluent_frame
 from connectors.testing.schema_registry import SchemaRegistryServer
 
 INT, LONG = '"int"', '"long"'
@@ -103,7 +104,7 @@ def test_a_subject_gives_the_schema_to_write_by_and_nothing_is_registered(server
     ]
     assert [call.schema for call in calls] == [LONG] * 3
     messages = calls[0](pa.StructArray.from_arrays([pa.array([1, None, -1])], ["value"]))
-    frame = b"\0" + (calls[0].frame or 0).to_bytes(4, "big")
+    frame = b"\0\0\0\0\2"
     assert messages.to_pylist() == [frame + b"\x02", None, frame + b"\x01"]
     decoding, _ = decode_call(None, None, "orders", server.address)
     assert decoding(messages).to_pylist() == [1, None, -1]
@@ -179,7 +180,7 @@ def test_a_schema_is_registered_only_if_asked_and_once(server: SchemaRegistrySer
     assert [path for path in server.requests if "POST" in path][1:] == ["POST /subjects/orders/versions"]
     assert decode_call(None, None, "orders", server.address)[0].schema == ORDER
     again = encode_call(ORDER, REGISTER, "copy", server.address)
-    assert again.frame == 3  # as registries do: one id for one schema
+    assert again.frame == confluent_frame(3)  # as registries do: one id for one schema
 
 
 def test_the_latest_version_is_written_by_where_a_schema_only_names_its_subject(server: SchemaRegistryServer) -> None:
@@ -187,7 +188,7 @@ def test_the_latest_version_is_written_by_where_a_schema_only_names_its_subject(
     number = server.register("shop.Order", text=json.dumps(more), schema_type="AVRO")
     options = {"use.latest.version": "true", "subject.name.strategy": "RecordNameStrategy"}
     call = encode_call(ORDER, options, None, server.address)
-    assert (call.schema, call.frame) == (json.dumps(more), number)
+    assert (call.schema, call.frame) == (json.dumps(more), confluent_frame(number))
     assert server.requests == ["/subjects/shop.Order/versions/latest"]
 
 
@@ -214,14 +215,14 @@ def test_strategies_name_subjects_as_confluents_serializers_do(
     for schema_registry in (None, {"address": server.address}):
         address = server.address if schema_registry is None else None
         call = encode_call(ORDER, options, None, address, schema_registry=schema_registry, is_key=is_key)
-        assert call.frame == number
+        assert call.frame == confluent_frame(number)
     assert server.requests == [f"POST /subjects/{subject}"]
 
 
 def test_a_topic_names_the_subject_whose_latest_version_is_written_by(server: SchemaRegistryServer) -> None:
     number = server.register("t-value", text=ORDER, schema_type="AVRO")
     call = encode_call("", {"topic": "t"}, None, server.address)
-    assert (call.schema, call.frame) == (ORDER, number)
+    assert (call.schema, call.frame) == (ORDER, confluent_frame(number))
 
 
 @pytest.mark.parametrize("status", [409, 422])
@@ -240,7 +241,7 @@ def test_a_schema_that_the_registry_refuses_is_named_with_its_reason(server: Sch
 def test_registering_is_tried_again_while_the_registry_does_not_answer(server: SchemaRegistryServer) -> None:
     server.fail(503, 0, 500)
     call = encode_call(ORDER, REGISTER, "orders", server.address)
-    assert call.frame == 3
+    assert call.frame == confluent_frame(3)
     assert server.requests == ["POST /subjects/orders/versions"] * 4
 
 
@@ -265,7 +266,7 @@ def test_what_is_sent_follows_no_redirect_that_would_change_it(
         assert target.requests == []
     server.respond("/subjects/s", status, headers={"Location": "/subjects/orders"})
     if followed:
-        assert encode_call(INT, schema_registry=registry).frame == 1
+        assert encode_call(INT, schema_registry=registry).frame == confluent_frame(1)
     else:
         with pytest.raises(ConnectorError, match="SCHEMA_UNUSABLE"):
             encode_call(INT, schema_registry=registry)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.core.pool import Cache
+from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
-from connectors.registry.options import RegistryOptions
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.glue.registry import GlueRegistry, common_options
 from connectors.registry.schemas import OWN, Ask, Registry, gather
 
 if TYPE_CHECKING:
@@ -26,23 +28,23 @@ _registries: Final = Cache(_REGISTRIES)
 class RegisteredSchema:
     """A schema: its text, and those of the schemas that it refers to, each after those that it needs itself."""
 
-    schema_id: int  # -1 where only its GUID is known
+    schema_id: int | str  # of Glue the version id; -1 where only its GUID is known
     text: str
     references: tuple[str, ...]
     type: AvroType
 
 
-AvroRegistry = Registry[RegisteredSchema]
+AvroRegistry = SchemaSource[RegisteredSchema]
 
 
-def avro_registry(options: RegistryOptions) -> AvroRegistry:
+def avro_registry(options: AnyRegistryOptions) -> AvroRegistry:
     """Return a client of a registry of Avro schemas."""
-    return Registry(options, AvroForm())
+    return GlueRegistry(options, AvroForm()) if isinstance(options, GlueOptions) else Registry(options, AvroForm())
 
 
-def registry_of(options: RegistryOptions) -> AvroRegistry:
+def registry_of(options: AnyRegistryOptions) -> AvroRegistry:
     """Return the client of a registry: one for all subjects, by its address and authentication."""
-    common = replace(options, subject=None)
+    common = common_options(options) if isinstance(options, GlueOptions) else replace(options, subject=None)
     return _registries.get(common, lambda: avro_registry(common))
 
 
@@ -55,7 +57,7 @@ class AvroForm:
         """Ask for a schema as a text."""
         return client.get(path, what)
 
-    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> RegisteredSchema:
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references."""
         texts = gather(response, what, ask, "AVRO")
         text = texts.pop(OWN)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.avro.confluent.registry import avro_registry
 from connectors.avro.options import parse_avro_options
+from connectors.avro.registered.registry import avro_registry
 from connectors.avro.worker import DecodeCall
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.registry.options import parse_registry_options

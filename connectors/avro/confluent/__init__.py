@@ -1,1 +1,0 @@
-"""Avro messages in Confluent's frames, with the schemas of a registry."""

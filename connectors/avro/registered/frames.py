@@ -1,0 +1,66 @@
+"""Messages in frames, whose schemas are in a registry.
+
+    00  schema id (4 bytes, big endian)  message
+    01  schema GUID (16 bytes)           message
+
+Those of Glue are in `connectors.registry.glue.frames`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from connectors.avro.registered.registry import AvroRegistry, RegisteredSchema
+from connectors.avro.schema.parser import AvroType
+from connectors.registry.frames import Frames, WriterSchemas, find_frames
+from connectors.registry.glue.frames import find_glue_frames
+
+__all__ = ["RegisteredFrames", "confluent_frames", "glue_frames"]
+
+
+class RegisteredFrames:
+    """Finds the schemas of messages by what their frames say; see `FramedDecoder`.
+
+    Args:
+        registry: gives the writers' schemas.
+        find: takes the frames of a batch apart.
+        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        registry: AvroRegistry,
+        find: Callable[[pa.BinaryArray, pa.Array | None], Frames],
+        *,
+        permissive: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry, self.find = registry, find
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, clock=clock)
+
+    def types(self, counts: Mapping[int | str, int]) -> dict[int | str, AvroType | str]:
+        """Return each schema, or why it cannot be had."""
+        fetched = self._fetched.get(self._registry, counts, counts)
+        return {schema: found if isinstance(found, str) else found.type for schema, found in fetched.items()}
+
+
+def confluent_frames(registry: AvroRegistry, *, is_key: bool = False, permissive: bool = False) -> RegisteredFrames:
+    """Return Confluent's frames, with the ids and GUIDs of keys where `is_key`."""
+
+    def find(messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
+        return find_frames(messages, headers, is_key=is_key)
+
+    return RegisteredFrames(registry, find, permissive=permissive)
+
+
+def glue_frames(registry: AvroRegistry, *, permissive: bool = False) -> RegisteredFrames:
+    """Return Glue's frames."""
+
+    def find(messages: pa.BinaryArray, _headers: pa.Array | None) -> Frames:
+        return find_glue_frames(messages)
+
+    return RegisteredFrames(registry, find, permissive=permissive)

@@ -1,0 +1,134 @@
+"""Schemas of a batch of messages: asked for one by one, with one patience for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.retry import RetryPolicy, retry
+
+__all__ = ["BatchedRequests", "SchemaSource"]
+
+_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
+
+S = TypeVar("S")
+
+
+class SchemaSource(Protocol[S]):
+    """A client of a registry; safe to use from several threads."""
+
+    def by_ids(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, S | ConnectorError]:
+        """Return several schemas, and for each that cannot be had the reason; see `BatchedRequests.get`."""
+        ...
+
+    def latest(self, subject: str) -> S:
+        """Return the latest version of a subject, with a new request each time.
+
+        Raises:
+            ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        """
+        ...
+
+    def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> int | str:
+        """Return the id of a schema of a subject; asked for once in a process, since it never changes.
+
+        Args:
+            subject: the subject.
+            text: the schema.
+            schema_type: such as AVRO.
+            register: whether to add the schema to the subject where it is not in it.
+
+        Raises:
+            ConnectorError: as `latest`; SCHEMA_NOT_FOUND where the subject has no such schema, SCHEMA_REFUSED where the
+                registry does not take it.
+        """
+        ...
+
+
+def _is_unavailable(result: object) -> bool:
+    return isinstance(result, ServiceUnavailableError)
+
+
+class BatchedRequests(Generic[S]):
+    """Asks a registry for the schemas of a batch.
+
+    Args:
+        by_id: makes one request; raises a `ConnectorError`.
+        serves: whether the registry answers for other schemas.
+        retry_seconds: how long a registry that does not answer is asked again.
+        request_seconds: how long one request may take.
+    """
+
+    def __init__(
+        self,
+        by_id: Callable[[int | str], S],
+        serves: Callable[[], bool],
+        retry_seconds: float,
+        request_seconds: float,
+    ) -> None:
+        self._by_id, self._serves = by_id, serves
+        self._retry_seconds, self._request_seconds = retry_seconds, request_seconds
+
+    def get(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, S | ConnectorError]:
+        """Return several schemas, and for each that cannot be had the reason.
+
+        While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
+        id, and some registries answer 5xx for ids that they cannot have given.
+
+        Args:
+            ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
+            most_failures: how many may fail before no further one is asked for.
+            patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
+        """
+        results: dict[int | str, S | ConnectorError | None] = dict.fromkeys(ids)
+        policy = RetryPolicy(deadline_seconds=self._retry_seconds if patience is None else patience)
+        end = time.monotonic() + self._retry_seconds + self._request_seconds
+
+        def ask() -> None:
+            self._ask_once(results, most_failures, end)
+
+        with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
+            retry(ask, policy)
+        failures = [error for error in results.values() if isinstance(error, ConnectorError)]
+        odd = [error for error in failures if not isinstance(error, SourceGoneError)]
+        if odd:
+            odd.sort(key=_is_unavailable)
+            if not self._serves():
+                raise odd[-1]
+            with contextlib.suppress(ServiceUnavailableError):
+                ask()  # the registry may serve again only since then
+        asked = {schema: result for schema, result in results.items() if result is not None}
+        failed = sum(isinstance(result, ConnectorError) for result in asked.values())
+        if odd and len(asked) < len(results) and failed < most_failures:
+            raise odd[-1]  # no time was left to ask for these
+        return asked
+
+    def _ask_once(self, results: dict[int | str, S | ConnectorError | None], most_failures: int, end: float) -> None:
+        """Ask for each schema without a result, and for each for which the registry did not answer."""
+        failures = sum(
+            isinstance(result, ConnectorError) and not _is_unavailable(result) for result in results.values()
+        )
+        trouble: ConnectorError | None = None
+        for schema, result in tuple(results.items()):
+            if result is not None and not _is_unavailable(result):
+                continue
+            if failures >= most_failures or (trouble is not None and time.monotonic() > end):
+                break
+            try:
+                results[schema] = self._by_id(schema)
+            except ConnectorError as error:
+                if _is_unavailable(error):
+                    trouble = error
+                elif error.code not in _OF_ONE_SCHEMA:
+                    raise
+                results[schema] = error
+                failures += 1
+        if trouble is not None:
+            raise trouble

@@ -1,0 +1,1 @@
+"""Calls to Glue: the only package of the registries that imports botocore."""

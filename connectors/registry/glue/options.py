@@ -1,0 +1,183 @@
+"""The options of the AWS Glue Schema Registry, declared once; those of access have the names of the ``kinesis`` format.
+
+Parsed on the driver; workers get the frozen dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from connectors.core.aws.access import ROLE, URL, check_access, region_from
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kind, Secret, choice
+from connectors.registry.options import RegistryOptions, parse_registry_options
+
+__all__ = ["AnyRegistryOptions", "Compression", "GlueOptions", "parse_schema_registry"]
+
+_REGISTRY: Final = "schemaRegistry"
+_TYPES: Final = ("confluent", "glue")
+
+
+class Compression(StrEnum):
+    """How messages are compressed."""
+
+    NONE = "none"
+    ZLIB = "zlib"
+
+
+def _parse_type(text: str) -> str:
+    if text.lower() != "glue":
+        raise ValueError("these are the options of glue")
+    return text.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlueOptions:
+    """Where a registry of Glue is; made by `parse_schema_registry`."""
+
+    type: str = option("type", Kind("choice", "glue", _parse_type), "glue: the AWS Glue Schema Registry.")
+    registry_name: str = option(
+        "registryName",
+        STRING,
+        "The registry in which schemas are looked up by their names. By their version ids they are found in all "
+        "registries of the account.",
+        default="default-registry",
+        aliases=("registry.name",),
+    )
+    subject: str | None = option(
+        "schemaName",
+        STRING,
+        "The schema whose latest version says what the columns are, where the call has no descriptor set, class or "
+        "schema, and what is written.",
+        default=None,
+        aliases=("subject", "schema.registry.subject"),
+    )
+    auto_register: bool = option(
+        "schemaAutoRegistrationEnabled",
+        BOOLEAN,
+        "Where to_avro is given a schema that the registry does not have under schemaName: add it as a version, or "
+        "create the schema with the compatibility BACKWARD, as Glue's serializer does. Else that is an error.",
+        default="false",
+    )
+    compression: Compression = option(
+        "compression",
+        choice(Compression),
+        "How messages are compressed when written. When read, each says it itself.",
+        default="none",
+    )
+    region: str | None = option(
+        "region",
+        STRING,
+        "The region of the registry. When absent: that of endpointUrl, of AWS_REGION or AWS_DEFAULT_REGION, or of the "
+        "profile; for an endpoint that is none of AWS, us-east-1.",
+        default=None,
+        aliases=("regionName", "awsRegion"),
+    )
+    endpoint_url: str | None = option(
+        "endpointUrl",
+        URL,
+        "Where the service is, when not at the region's own address: a VPC endpoint, or a server for tests.",
+        default=None,
+        aliases=("endpoint",),
+    )
+    sts_endpoint: str | None = option(
+        "stsEndpoint",
+        URL,
+        "Where roles are assumed, when not at the region's own address.",
+        default=None,
+        aliases=("stsEndpointUrl",),
+    )
+    allow_insecure: bool = option(
+        "allowInsecure",
+        BOOLEAN,
+        "Reach the service or STS without TLS where an http: URL is none of this machine: others can then read keys of "
+        "roles and session tokens, and change schemas. Also for URLs of AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_GLUE, "
+        "AWS_ENDPOINT_URL_STS and the shared AWS files.",
+        default="false",
+        aliases=("allow.insecure",),
+    )
+    access_key: Secret | None = option(
+        "awsAccessKey",
+        SECRET,
+        "An access key. Without keys, profile and role the default chain of AWS is used: environment, files, web "
+        "identity, container, instance; on the driver and on each executor, by what is there.",
+        default=None,
+        aliases=("awsAccessKeyId",),
+    )
+    secret_key: Secret | None = option(
+        "awsSecretKey", SECRET, "The secret of awsAccessKey.", default=None, aliases=("awsSecretAccessKey",)
+    )
+    session_token: Secret | None = option(
+        "awsSessionToken", SECRET, "The token of temporary keys. They are not refreshed: see roleArn.", default=None
+    )
+    profile: str | None = option(
+        "profile",
+        STRING,
+        "A profile of the shared AWS files, which must be there on the driver and on each executor.",
+        default=None,
+        aliases=("awsProfile",),
+    )
+    role_arn: str | None = option(
+        "roleArn",
+        ROLE,
+        "A role to assume by the other credentials; its own are refreshed before they expire.",
+        default=None,
+        aliases=("stsRoleArn", "awsSTSRoleARN", "assumeRoleArn"),
+    )
+    role_external_id: Secret | None = option(
+        "roleExternalId",
+        SECRET,
+        "The external id that the role asks for.",
+        default=None,
+        aliases=("stsExternalId", "externalId"),
+    )
+    role_session_name: str | None = option(
+        "roleSessionName",
+        STRING,
+        "The session's name, as the logs of AWS show it.",
+        default=None,
+        aliases=("stsSessionName", "awsSTSSessionName", "assumeRoleSessionName"),
+    )
+    timeout: float = option(
+        "request.timeout",
+        DURATION,
+        "How long the service may take to accept a connection, and how long it may be silent.",
+        default="10s",
+        minimum="1ms",
+        maximum="5m",
+    )
+    retry_timeout: float = option(
+        "retry.timeout",
+        DURATION,
+        "How long a call that was throttled, or not answered, is tried again; waits grow from 100ms to 10s and are "
+        "random, as those of the kinesis format.",
+        default="60s",
+        minimum="0",
+        maximum="1h",
+    )
+
+
+AnyRegistryOptions = RegistryOptions | GlueOptions
+
+
+def parse_schema_registry(raw: Mapping[str, str]) -> AnyRegistryOptions:
+    """Parse the dictionary passed as schemaRegistry, for functions that read and write messages of Glue too.
+
+    Raises:
+        OptionError: an option is unknown or not valid, or contradicts another.
+    """
+    kind = next((str(value) for name, value in raw.items() if name.lower() == "type"), "")
+    if kind.lower() not in {"", *_TYPES}:
+        what = f"The option type cannot be {kind!r:.80}"
+        raise OptionError("OPTION_ILLEGAL", what, _REGISTRY, f"Give {' or '.join(_TYPES)}.")
+    if kind.lower() != "glue":
+        return parse_registry_options(raw)
+    options = parse_options(GlueOptions, raw, os.environ, _REGISTRY)
+    check_access(options, _REGISTRY)
+    return dataclasses.replace(options, region=region_from(options, os.environ, "glue"))

@@ -1,0 +1,172 @@
+"""Schemas of the Glue Schema Registry: fetched by version id or name, and registered where that is asked for.
+
+A schema never changes under its version id, so that schemas stay in the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from uuid import UUID
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.extras import extra_imports
+from connectors.core.pool import Cache
+from connectors.core.retry import RetryPolicy, retry
+from connectors.registry.batches import BatchedRequests
+from connectors.registry.errors import schema_unusable
+from connectors.registry.glue.options import Compression, GlueOptions
+from connectors.registry.schemas import SchemaForm, text_of
+
+if TYPE_CHECKING:
+    from connectors.registry.glue.client.client import GlueClient
+
+__all__ = ["GlueRegistry", "common_options"]
+
+_MOST_SCHEMAS: Final = 256  # schemas that a client retains
+_UNASSIGNED: Final = str(UUID(int=0))
+_NOT_FOUND: Final = "EntityNotFoundException"
+_EXISTS: Final = "AlreadyExistsException"
+
+S = TypeVar("S")
+
+
+def common_options(options: GlueOptions) -> GlueOptions:
+    """Return the options without those that say what is read and written: one client is for all of that."""
+    return replace(options, subject=None, auto_register=False, compression=Compression.NONE)
+
+
+class GlueRegistry(Generic[S]):
+    """See `SchemaSource`; ids are those of schema versions."""
+
+    def __init__(self, options: GlueOptions, form: SchemaForm[S]) -> None:
+        with extra_imports("glue", "schemaRegistry"):
+            from connectors.registry.glue.client.client import GlueClient  # noqa: PLC0415 - loads botocore
+
+        self._options, self._form = options, form
+        self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
+        self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
+        self._last_served = _UNASSIGNED
+        self._client: GlueClient = GlueClient(options)
+        self._batches = BatchedRequests(self._by_id, self._serves, options.retry_timeout, options.timeout)
+
+    def by_ids(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, S | ConnectorError]:
+        """See `SchemaSource.by_ids`."""
+        return self._batches.get(ids, most_failures, patience)
+
+    def latest(self, subject: str) -> S:
+        """See `SchemaSource.latest`."""
+        what = f"schema {subject} in {self._options.registry_name}"
+
+        def ask() -> S:
+            response = self._ask(
+                "get_schema_version", what, SchemaId=self._name(subject), SchemaVersionNumber={"LatestVersion": True}
+            )
+            return self._build(response, what, _available(response, what))
+
+        return retry(ask, self._policy)
+
+    def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> str:
+        """See `SchemaSource.id_of`."""
+        what = f"schema of {subject} in {self._options.registry_name}"
+
+        def ask() -> str:
+            definition = {"SchemaId": self._name(subject), "SchemaDefinition": text}
+            response = self._client.call("get_schema_by_definition", what, (_NOT_FOUND,), **definition)
+            if response is None and register:
+                response = self._register(subject, text, schema_type, what)
+            if response is not None:
+                return _available(response, what)
+            raise SourceGoneError(
+                "SCHEMA_NOT_FOUND",
+                f"The schema registry has no such {what}",
+                "schemaRegistry",
+                "Register it, or set the option schemaAutoRegistrationEnabled to true.",
+            )
+
+        number: str = self._ids.get((subject, text, schema_type), lambda: retry(ask, self._policy))
+        return number
+
+    def _register(self, subject: str, text: str, schema_type: str, what: str) -> dict[str, Any]:
+        """Add a version, or create the schema: another writer may do either at the same time."""
+        name = self._name(subject)
+        call = self._client.call
+        response = call("register_schema_version", what, (_NOT_FOUND,), SchemaId=name, SchemaDefinition=text)
+        if response is None:
+            response = call(
+                "create_schema",
+                what,
+                (_EXISTS,),
+                RegistryId={"RegistryName": self._options.registry_name},
+                SchemaName=subject,
+                DataFormat=schema_type,
+                Compatibility="BACKWARD",
+                SchemaDefinition=text,
+            )
+        if response is None:
+            response = self._ask("register_schema_version", what, SchemaId=name, SchemaDefinition=text)
+        return {"Status": response.get("SchemaVersionStatus"), **response}
+
+    def _by_id(self, schema: int | str) -> S:
+        version, what = str(schema), f"schema version {schema}"
+
+        def ask() -> S:
+            return self._build(self._ask("get_schema_version", what, SchemaVersionId=version), what, version)
+
+        built: S = self._schemas.get(version, ask)
+        self._last_served = version
+        return built
+
+    def _serves(self) -> bool:
+        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
+        try:
+            self._ask("get_schema_version", "schema", SchemaVersionId=self._last_served)
+        except ConnectorError as error:
+            return isinstance(error, SourceGoneError)
+        return True
+
+    def _build(self, response: dict[str, Any], what: str, version: str) -> S:
+        arn = text_of(response, "SchemaArn", what, "")
+        described = {
+            "schema": text_of(response, "SchemaDefinition", what),
+            "schemaType": text_of(response, "DataFormat", what),
+            "subject": arn.rpartition("/")[2] or "schema",
+        }
+        return self._form.build(described, what, version, self._refer)
+
+    def _refer(self, _path: str, what: str) -> dict[str, Any]:
+        raise schema_unusable(what, "a schema of Glue refers to no other")
+
+    def _ask(self, operation: str, what: str, **parameters: Any) -> dict[str, Any]:
+        response = self._client.call(operation, what, **parameters)
+        return response or {}
+
+    def _name(self, subject: str) -> dict[str, str]:
+        return {"RegistryName": self._options.registry_name, "SchemaName": subject}
+
+
+def _available(response: dict[str, Any], what: str) -> str:
+    """Return the id of a version; it is refused where the registry found that it breaks the rules of its schema."""
+    version, status = text_of(response, "SchemaVersionId", what), text_of(response, "Status", what)
+    try:
+        number = str(UUID(version))
+    except ValueError:
+        raise schema_unusable(what, "the response holds no id of a version") from None
+    if status == "PENDING":
+        raise ServiceUnavailableError(
+            "SCHEMA_REGISTRY_UNAVAILABLE",
+            f"The schema registry still checks the {what}",
+            "schemaRegistry",
+            "retry.timeout says how long it is asked again.",
+        )
+    if status != "AVAILABLE":
+        raise ConnectorError(
+            "SCHEMA_REFUSED",
+            f"The schema registry has the status {status} for the {what}",
+            "schemaRegistry",
+            "Give a schema that is compatible with the versions that there are, or one of these versions.",
+        )
+    return number
