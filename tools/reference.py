@@ -19,6 +19,7 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
@@ -194,7 +195,7 @@ _PROTOBUF_GROUPS = (
     Group("Confluent's wire format", "from, to", "wire.format use.deprecated.format"),
 )
 _REGISTRY_GROUPS = (
-    Group("The registry", "from, to", "schema.registry.address schema.registry.subject"),
+    Group("The registry", "from, to", "type schema.registry.address schema.registry.subject"),
     Group(
         "Authentication",
         "from, to",
@@ -206,6 +207,19 @@ _REGISTRY_GROUPS = (
         "from, to",
         "confluent.schema.registry.ssl.ca.location confluent.schema.registry.ssl.certificate.location "
         "confluent.schema.registry.ssl.key.location confluent.schema.registry.ssl.key.password",
+    ),
+    Group("Time limits", "from, to", "request.timeout retry.timeout"),
+)
+
+
+_GLUE_GROUPS = (
+    Group("The registry", "from, to", "type registryName schemaName region endpointUrl"),
+    Group("Writing", "to", "schemaAutoRegistrationEnabled compression"),
+    Group(
+        "Authentication",
+        "from, to",
+        "awsAccessKey awsSecretKey awsSessionToken profile roleArn roleExternalId roleSessionName stsEndpoint "
+        "allowInsecure",
     ),
     Group("Time limits", "from, to", "request.timeout retry.timeout"),
 )
@@ -393,6 +407,7 @@ def _kinesis() -> str:
 def _protobuf() -> str:
     table, details = option_pages(Declared(ProtobufOptions, _PROTOBUF_GROUPS))
     registry, registry_details = option_pages(Declared(RegistryOptions, _REGISTRY_GROUPS))
+    glue, glue_details = option_pages(Declared(GlueOptions, _GLUE_GROUPS))
     return "\n".join(
         [
             "# `from_protobuf` and `to_protobuf`",
@@ -428,11 +443,19 @@ def _protobuf() -> str:
             "Names as on Databricks, or the short ones. Names in any case; durations `ms`, `s`, `m`, `h`, `d`.",
             *registry,
             "",
+            "## The dictionary `schemaRegistry` of AWS Glue",
+            "",
+            "With `type` set to `glue`, and the extra `glue`. Authentication has the names of the format `kinesis`.",
+            *glue,
+            "",
             "## Options in detail",
             *details,
             "",
             "## `schemaRegistry` in detail",
             *registry_details,
+            "",
+            "## `schemaRegistry` of AWS Glue in detail",
+            *glue_details,
             "",
         ]
     )
@@ -469,7 +492,8 @@ def _avro() -> str:
             "refused (`AVRO_TOO_MANY_COLUMNS`); messages of such a writer's schema are bad rows.",
             "",
             "With `schemaRegistry`, messages stand in Confluent's frames (the id or GUID of a schema, in the message",
-            "or in a header). Each is resolved from the schema of its writer to the reader's: `avroSchema`, else",
+            "or in a header), or with `type` set to `glue` in those of AWS Glue. Each is resolved from the schema of",
+            "its writer to the reader's: `avroSchema`, else",
             "`jsonFormatSchema`, else the latest version of the subject. The dictionary is that of",
             "[`from_protobuf`](protobuf.md#the-dictionary-schemaregistry). The two arguments of Databricks work too;",
             "its `confluent.schema.registry.*` may then stand among the options.",

@@ -20,9 +20,10 @@ from connectors.core.errors import OptionError
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import PandasFunction
 from connectors.functions.row_columns import RowFunction
-from connectors.protobuf.confluent.frames import indexes_of
+from connectors.protobuf.confluent.frames import index_prefix, indexes_of
 from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
+from connectors.protobuf.glue import glue_index
 from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import (
@@ -33,7 +34,9 @@ from connectors.protobuf.schema.descriptors import (
 )
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
-from connectors.registry.options import RegistryOptions, parse_registry_options
+from connectors.registry.frames import PrefixFrame
+from connectors.registry.glue.frames import GlueFrame, frame_of
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -78,8 +81,8 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         binaryDescriptorSet: the bytes of a descriptor set.
         messageClass: a generated Python class, instead of name and descriptor set.
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
-            version gives the columns (not needed with a descriptor set or a class), and how to log in; see
-            `docs/reference/protobuf.md`. Messages are then in Confluent's frames.
+            version gives the columns (not needed with a descriptor set or a class), and how to log in; or with
+            ``type: glue`` that of AWS Glue. See `docs/reference/protobuf.md`. Messages are then in its frames.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
         isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
             ``__value_schema_id``; that of the other column is never taken.
@@ -114,8 +117,11 @@ def _decoder(
     headers: bool,
     is_key: bool = False,
 ) -> Callable[..., Column]:
-    registry = None if schema_registry is None else parse_registry_options(schema_registry)
+    registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
+        if isinstance(registry, GlueOptions) and (headers or is_key or parsed.deprecated_format):
+            what = "headers, isKey and use.deprecated.format are about frames of Confluent, and type is glue"
+            raise OptionError("OPTION_CONFLICT", what, "from_protobuf", "Leave them out.")
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
     descriptors, message, _ = _locate(registry, *source)
     schema = schema_of(descriptors)
@@ -167,7 +173,7 @@ def to_protobuf(
 def _encoder(
     parsed: ProtobufOptions, chosen: Engine, schema_registry: Mapping[str, str] | None, source: _Source
 ) -> Callable[..., Column]:
-    registry = None if schema_registry is None else parse_registry_options(schema_registry)
+    registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
         raise ProtobufAnalysisError(
             "PROTOBUF_SCHEMA_ID_UNKNOWN",
@@ -175,6 +181,9 @@ def _encoder(
             "wire.format=confluent",
             "Give schemaRegistry with an address and a subject.",
         )
+    if isinstance(registry, GlueOptions) and registry.auto_register:
+        what = "schemaAutoRegistrationEnabled is true, and to_protobuf registers no schema"
+        raise OptionError("OPTION_CONFLICT", what, "to_protobuf", "Register it, and leave the option out.")
     descriptors, message, frame = _written(registry, *source)
     _log_engine("to_protobuf", message, chosen, "")
     call = EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
@@ -289,7 +298,7 @@ def _checked(
 
 
 def _locate(
-    registry: RegistryOptions | None,
+    registry: AnyRegistryOptions | None,
     name: MessageName,
     path: str | None,
     data: bytes | bytearray | None,
@@ -322,7 +331,7 @@ def _locate(
     return descriptors, found.full_name, None
 
 
-def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
+def _from_registry(registry: AnyRegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
     """Return the descriptor set and the full name of a subject's message, the only one where there is no name."""
     if registry.subject is None:
         raise OptionError(
@@ -337,14 +346,16 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
     return registered.files, message.full_name, registered
 
 
-def _written(registry: RegistryOptions | None, *source: Any) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
-    """Return descriptor set, full name, and for a frame the schema id and the message indexes."""
+def _written(registry: AnyRegistryOptions | None, *source: Any) -> tuple[bytes, str, PrefixFrame | GlueFrame | None]:
+    """Return descriptor set, full name, and the frame of the messages."""
     descriptors, message, registered = _locate(registry, *source)
     if registry is None:
         return descriptors, message, None
     # Asked once: a version that is registered meanwhile must not lend its id to messages of another.
     registered = registered or _from_registry(registry, message)[2]
-    return descriptors, message, (registered.schema_id, indexes_of(registered, message))
+    glue = isinstance(registry, GlueOptions)
+    begin = glue_index(registered, message) if glue else index_prefix(indexes_of(registered, message))
+    return descriptors, message, frame_of(registered.schema_id, registry, begin)
 
 
 def _engine(function: str, wanted: str, *, own: bool) -> Engine:

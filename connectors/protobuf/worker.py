@@ -14,9 +14,10 @@ from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.columns import selected
-from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
+from connectors.protobuf.confluent.frames import ConfluentFraming, FramedDecoder, FramedEncoder, Framing
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, data_error
+from connectors.protobuf.glue import GlueFraming
 from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import PtarsEncoder
@@ -25,7 +26,10 @@ from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
-from connectors.registry.options import RegistryOptions
+from connectors.registry.frames import PrefixFrame
+from connectors.registry.glue.frames import GlueFrame, looks_like_glue
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.glue.registry import common_options
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "present", "registry_of", "schema_of", "use_ptars"]
 
@@ -58,9 +62,9 @@ def schema_of(data: bytes) -> Schema:
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
 
 
-def registry_of(options: RegistryOptions) -> ProtobufRegistry:
+def registry_of(options: AnyRegistryOptions) -> ProtobufRegistry:
     """Return the client of a registry: one for all subjects, by its address and authentication."""
-    common = replace(options, subject=None)
+    common = common_options(options) if isinstance(options, GlueOptions) else replace(options, subject=None)
     return _registries.get(common, lambda: protobuf_registry(common))
 
 
@@ -107,6 +111,8 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
 def _hint(data: bytes, options: ProtobufOptions) -> str:
     """Return what to do where a bad message looks like a frame: no message begins with a 0 or a 1."""
     framed = len(data) >= _CONFLUENT_BYTES.get(data[:1], len(data) + 1)
+    if options.wire_format is WireFormat.RAW and looks_like_glue(data):
+        return " It may be in a frame of Glue (03 and the version id of a schema); then pass schemaRegistry=..."
     if options.wire_format is not WireFormat.RAW or not framed:
         return ""
     return (
@@ -127,7 +133,7 @@ class DecodeCall:
     options: ProtobufOptions
     fields: tuple[str, ...] | None
     engine: Engine
-    registry: RegistryOptions | None = None
+    registry: AnyRegistryOptions | None = None
     is_key: bool = False  # whether headers are searched for the id of the key's schema
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
@@ -146,19 +152,21 @@ class DecodeCall:
 
     @property
     def framed(self) -> FramedDecoder:
-        """The decoder of messages in Confluent's frames."""
+        """The decoder of messages in frames."""
 
         def make() -> FramedDecoder:
             reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
             registry = None if self.registry is None else registry_of(self.registry)
             options = self.options
+            framing: Framing = ConfluentFraming(is_key=self.is_key, deprecated=options.deprecated_format)
+            if isinstance(self.registry, GlueOptions):
+                framing = GlueFraming()
             return FramedDecoder(
                 self._make(),
                 reader,
                 registry,
-                is_key=self.is_key,
+                framing,
                 extensions=options.extensions,
-                deprecated=options.deprecated_format,
                 permissive=options.permissive,
             )
 
@@ -185,7 +193,7 @@ class DecodeCall:
 
 @dataclass(frozen=True, slots=True)
 class EncodeCall:
-    """One `to_protobuf`; `frame` is the schema id and the message indexes of its Confluent frames."""
+    """One `to_protobuf`; `frame` is that of its messages, with the id of the schema and the message in it."""
 
     function: ClassVar = "to_protobuf"
     encodes: ClassVar = True
@@ -194,7 +202,7 @@ class EncodeCall:
     message: str
     options: ProtobufOptions
     engine: Engine
-    frame: tuple[int, tuple[int, ...]] | None = None
+    frame: PrefixFrame | GlueFrame | None = None
 
     def __call__(self, structs: pa.Array) -> pa.Array:
         """Encode a column."""
@@ -217,4 +225,4 @@ class EncodeCall:
             encoder = PtarsEncoder(upb)
         if self.engine is Engine.AUTO:
             encoder = AdaptiveEncoder(upb, encoder)
-        return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)
+        return encoder if self.frame is None else FramedEncoder(encoder, self.frame)

@@ -17,6 +17,7 @@ import sys
 import threading
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,6 +43,7 @@ from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.servers.java import free_port
 from tests.support.docs_facts import pages
 from tests.support.documents import Block, blocks, environment, run
+from tests.support.glue_rig import glue_server, header
 from tests.support.protobuf_rig import compiled
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.waiting import wait_for
@@ -586,6 +588,30 @@ def test_the_page_on_registries_reads_and_writes_avro(spark: SparkSession) -> No
         exec(compile(moved.replace(address, server.address), "schema-registry.md", "exec"), names)
         assert [bytes(row.value[:8]) for row in names["frames"].collect()] == [b"\0\0\0\0\2\4o1", b"\0\0\0\0\2\4o2"]
         assert set(server.authorizations) == {"Basic " + base64.b64encode(b"key:secret").decode()}
+
+
+def test_the_page_on_registries_reads_and_writes_frames_of_glue(spark: SparkSession) -> None:
+    page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
+    [text] = [one.text for one in blocks(page) if "frames_of_glue" in one.run_by]
+    order = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+    parcel = 'syntax = "proto3"; package shop; message Parcel { string id = 1; }'
+    with glue_server() as server:
+        server.create()
+        first, second = (server.register(name, order) for name in ("orders", "copies"))
+        parcels = server.register("parcels", parcel, "PROTOBUF")
+        orders = [(header(first) + b"\4o1",), (b"no frame",)]
+        parcel_frame = header(parcels) + b"\0\x0a\2p1"
+        names: dict[str, Any] = {
+            "events": spark.createDataFrame(orders, "value BINARY"),
+            "parcel_events": spark.createDataFrame([(parcel_frame,)], "value BINARY"),
+        }
+        given = 'glue = {"type": "glue", "region": "eu-west-1", "registryName": "shop"}'
+        assert given in text
+        exec(compile(text.replace(given, f"glue = {server.options!r}"), "schema-registry.md", "exec"), names)
+        assert [bytes(row.value) for row in names["frames"].collect()] == [header(second, 5) + zlib.compress(b"\4o1")]
+        assert [row.order.error is None for row in names["orders"].collect()] == [True, False]
+        assert [bytes(row.value) for row in names["parcel_frames"].collect()] == [parcel_frame]
+        server.drop()
 
 
 def frame_of(schema: int, message: bytes) -> bytes:

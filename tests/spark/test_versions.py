@@ -33,6 +33,7 @@ from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.spark import test_protobuf as functions
 from tests.support.avro_cases import logical, record
+from tests.support.glue_rig import glue_server, header
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.protobuf_rig import Rig, compiled
@@ -472,6 +473,27 @@ def test_json_is_written_in_frames_by_the_latest_version_of_a_subject(spark: Spa
         assert [row.value for row in written.collect()] == [prefix + b'{"id":1}', prefix + b'{"id":2}']
         read = written.select(from_json_registry("value", None, None, "orders", server.address).alias("v"))
         assert [row.v.id for row in read.collect()] == [1, 2]
+
+
+def test_frames_of_glue_are_written_and_read(spark: SparkSession) -> None:
+    with glue_server() as server:
+        server.create()
+        version = server.register("orders", json.dumps(record("R", ("id", "long"))))
+        message = server.register("m", 'syntax = "proto3"; message A {} message M { int64 id = 1; }', "PROTOBUF")
+        frame = spark.range(1, 3).coalesce(1).selectExpr("struct(id) AS v")
+        written = frame.select(
+            to_avro("v", subject="orders", schemaRegistry=server.options).alias("avro"),
+            to_protobuf("v", "M", schemaRegistry={**server.options, "schemaName": "m"}).alias("protobuf"),
+        )
+        assert [(row.avro, row.protobuf) for row in written.collect()] == [
+            (header(version) + bytes([2 * number]), header(message) + b"\1\x08" + bytes([number])) for number in (1, 2)
+        ]
+        read = written.select(
+            from_avro("avro", subject="orders", schemaRegistry=server.options).alias("avro"),
+            from_protobuf("protobuf", "M", schemaRegistry={**server.options, "schemaName": "m"}).alias("protobuf"),
+        )
+        assert [(row.avro.id, row.protobuf.id) for row in read.collect()] == [(1, 1), (2, 2)]
+        server.drop()
 
 
 VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";

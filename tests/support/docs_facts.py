@@ -40,6 +40,7 @@ from connectors.pubsub.options.kinds import DELETE_ON_STOP
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
 from tools.error_codes import error_codes
 from tools.reference_commands import commands
@@ -419,8 +420,12 @@ def known_names() -> frozenset[str]:
     parameters = {name for one in functions if inspect.isfunction(one) for name in inspect.signature(one).parameters}
     spark = (DataFrame, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
-    kinds = (AvroOptions, JsonOptions, ProtobufOptions, RegistryOptions)
-    protobuf = {one.name for kind in kinds for one in declared_options(kind).values()}
+    protobuf = {
+        name
+        for kind in (AvroOptions, JsonOptions, ProtobufOptions, RegistryOptions, GlueOptions)
+        for one in declared_options(kind).values()
+        for name in (one.name, *one.aliases)
+    }
     others = {"explicitHashKey"}  # a column that only the sink has
     others |= {"txnAppId", "txnVersion"}  # Delta's
     others |= {"avroSchemaEvolutionMode"}  # Databricks'

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from connectors.protobuf.upb.encoder import Encoder
 from connectors.registry.frames import (
     GUID_END,
     ID_END,
+    PrefixFrame,
     WriterSchemas,
     explained,
     headers_by_name,
@@ -39,8 +40,20 @@ from connectors.registry.frames import (
     remember,
     schema_header,
 )
+from connectors.registry.glue.frames import GlueFrame
 
-__all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
+__all__ = [
+    "ConfluentFraming",
+    "FramedDecoder",
+    "FramedEncoder",
+    "Frames",
+    "Framing",
+    "SchemaKey",
+    "frame_prefix",
+    "index_prefix",
+    "indexes_of",
+    "message_at",
+]
 
 F: Final = FieldDescriptor
 _FIRST_MESSAGE: Final = (0,)
@@ -101,9 +114,13 @@ def _varint(data: bytes, place: int, *, deprecated: bool) -> tuple[int, int]:
 
 def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
     """Return what stands before a message: magic byte, schema id and message indexes."""
+    return b"\0" + schema.to_bytes(4, "big") + index_prefix(indexes)
+
+
+def index_prefix(indexes: Iterable[int]) -> bytes:
+    """Return the message indexes as they stand before a message."""
     path = tuple(indexes)
-    encoded = b"\0" if path == _FIRST_MESSAGE else b"".join(_zig_zag(value) for value in (len(path), *path))
-    return b"\0" + schema.to_bytes(4, "big") + encoded
+    return b"\0" if path == _FIRST_MESSAGE else b"".join(_zig_zag(value) for value in (len(path), *path))
 
 
 def _zig_zag(value: int) -> bytes:
@@ -261,6 +278,37 @@ def _group(field: FieldType) -> int:
     return _GROUP.get(field.type, -int(field.type))
 
 
+class Framing(Protocol):
+    """How messages say by which schema they were written, and as which message of it."""
+
+    def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
+        """Take the frames of a batch apart."""
+        ...
+
+    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
+        ...
+
+
+class ConfluentFraming:
+    """Confluent's frames: with the ids in headers of keys where `is_key`, with plain varints where `deprecated`."""
+
+    def __init__(self, *, is_key: bool = False, deprecated: bool = False) -> None:
+        self._is_key, self._deprecated = is_key, deprecated
+
+    def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
+        """See `Framing.find`."""
+        by_name = None if headers is None else headers_by_name(headers)
+        return read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
+
+    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+        """See `Framing.message_at`."""
+        return message_at(registered, indexes)
+
+
+_CONFLUENT: Final = ConfluentFraming()
+
+
 class FramedDecoder:
     """Takes messages out of their frames and decodes them by the reader's schema, field by field number.
 
@@ -268,8 +316,7 @@ class FramedDecoder:
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
     Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `is_key`, the ids in headers are those of keys; with `extensions`, these are
-    columns too; with `deprecated`, message indexes are plain varints.
+    rows, while it gives others. With `extensions`, these are columns too.
     """
 
     def __init__(
@@ -277,22 +324,20 @@ class FramedDecoder:
         decoder: Decoder,
         reader: MessageType,
         registry: ProtobufRegistry | None,
+        framing: Framing = _CONFLUENT,
         *,
-        is_key: bool = False,
         extensions: bool = False,
-        deprecated: bool = False,
         permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
-        self._is_key, self._extensions, self._deprecated = is_key, extensions, deprecated
+        self._framing, self._extensions = framing, extensions
         self._verdicts: dict[SchemaKey, str] = {}
         self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, clock=clock)
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
-        by_name = None if headers is None else headers_by_name(headers)
-        frames = read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
+        frames = self._framing.find(messages, headers)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
         payloads = frames.messages
@@ -321,7 +366,7 @@ class FramedDecoder:
 
     def _compare(self, registered: RegisteredSchema, key: SchemaKey) -> str:
         try:
-            writer = message_at(registered, key.indexes)
+            writer = self._framing.message_at(registered, key.indexes)
         except (BadRowError, ProtobufError) as error:
             return str(error)
         if nested_name(writer) != nested_name(self.reader):
@@ -331,13 +376,11 @@ class FramedDecoder:
 
 
 class FramedEncoder:
-    """Encodes messages and puts each into a frame with this schema id and these message indexes."""
+    """Encodes messages and puts each into a frame."""
 
-    def __init__(self, encoder: Encoder, schema_id: int, indexes: tuple[int, ...]) -> None:
-        self._encoder = encoder
-        self._prefix = pa.scalar(frame_prefix(schema_id, indexes), pa.binary())
+    def __init__(self, encoder: Encoder, frame: PrefixFrame | GlueFrame) -> None:
+        self._encoder, self._frame = encoder, frame
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""
-        encoded = self._encoder.encode(structs)
-        return pc.binary_join_element_wise(self._prefix, encoded, pa.scalar(b"", pa.binary()))
+        return self._frame.around(self._encoder.encode(structs))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from connectors.core.extras import install_advice, not_installed
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.schema.descriptors import serialized
+from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
-from connectors.registry.options import RegistryOptions
+from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.glue.registry import GlueRegistry
 from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, Registry, gather, text_of
 
 if TYPE_CHECKING:
@@ -35,23 +38,29 @@ __all__ = ["ProtobufRegistry", "RegisteredSchema", "protobuf_registry"]
 _MOST_COMPILE_SECONDS: Final = 120
 _MOST_SHOWN: Final = 500
 _TEXT_SECONDS: Final = 5.0
+# The serializers of AWS Glue write maps as what they stand for, with an option that protoc sets itself and refuses.
+_MAP_ENTRY: Final = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
+_RESERVED: Final = "connectors_map_entry"
+_ENTRY_FIELDS: Final = [("key", 1), ("value", 2)]
+_MARKER: Final = f'reserved "{_RESERVED}";'
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """A schema: a descriptor set with all that it imports, and the name of its own file in that."""
 
-    schema_id: int  # -1 where only its GUID is known
+    schema_id: int | str  # of Glue the version id; -1 where only its GUID is known
     files: bytes
     main: str
 
 
-ProtobufRegistry = Registry[RegisteredSchema]
+ProtobufRegistry = SchemaSource[RegisteredSchema]
 
 
-def protobuf_registry(options: RegistryOptions) -> ProtobufRegistry:
+def protobuf_registry(options: AnyRegistryOptions) -> ProtobufRegistry:
     """Return a client of a registry of protobuf schemas."""
-    return Registry(options, ProtobufForm())
+    form = ProtobufForm()
+    return GlueRegistry(options, form) if isinstance(options, GlueOptions) else Registry(options, form)
 
 
 class ProtobufForm:
@@ -84,7 +93,7 @@ class ProtobufForm:
                 self._gives_text_only = True
                 return text
 
-    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> RegisteredSchema:
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references, under the names by which they are imported."""
         files: dict[str, FileDescriptorProto] = {}
         texts: dict[str, str] = {}
@@ -144,7 +153,7 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             try:
                 path.resolve().relative_to(root)  # ValueError for a path outside
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                path.write_text(_MAP_ENTRY.sub(_MARKER, text))
             except (OSError, ValueError):
                 why = f"it has or imports {name!r:.100}, which is no name of a file"
                 raise schema_unusable(what, why) from None
@@ -166,4 +175,18 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             raise schema_unusable(what, f"protoc does not accept its text: {why[:_MOST_SHOWN].rstrip('.')}")
         if target.stat().st_size > MOST_BYTES:
             raise schema_unusable(what, TOO_LARGE)
-        return target.read_bytes()
+        compiled = target.read_bytes()
+    return _with_map_entries(compiled) if any(map(_MAP_ENTRY.search, texts.values())) else compiled
+
+
+def _with_map_entries(data: bytes) -> bytes:
+    """Make entries of maps of the messages that have the marker."""
+    descriptors = FileDescriptorSet.FromString(data)
+    pending = [message for file in descriptors.file for message in file.message_type]
+    while pending:
+        message = pending.pop()
+        pending += message.nested_type
+        if _RESERVED in message.reserved_name:
+            message.reserved_name.remove(_RESERVED)
+            message.options.map_entry = [(each.name, each.number) for each in message.field] == _ENTRY_FIELDS
+    return descriptors.SerializeToString()

@@ -23,6 +23,7 @@ from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, messa
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
+from connectors.registry.frames import PrefixFrame
 from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig, compiled, schema_by_id
@@ -251,7 +252,7 @@ def test_frames_are_written_with_the_id_of_the_subject(server: SchemaRegistrySer
     schema = server.register("order", rig.data, "main.proto", references=(("common/address.proto", "address", 1),))
     found = registry(server).latest("order")
     options = parse_protobuf_options({}, "to_protobuf")
-    frame = (found.schema_id, indexes_of(found, "shop.Order"))
+    frame = PrefixFrame(frame_prefix(int(found.schema_id), indexes_of(found, "shop.Order")))
     call = EncodeCall(found.files, "shop.Order", options, Engine.AUTO, frame)
     kind = pa.struct([("id", pa.int64())])
     encoded = call(pa.array([{"id": 5}, None], kind)).to_pylist()

@@ -16,6 +16,7 @@ from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
 from connectors.json.options import JsonOptions
 from connectors.protobuf.options import ProtobufOptions
+from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
 from tests.support import docs_facts
 from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
@@ -214,7 +215,7 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
     ]
     missing += [
         ("protobuf", kind.__name__, option.name)
-        for kind in (ProtobufOptions, RegistryOptions)
+        for kind in (ProtobufOptions, RegistryOptions, GlueOptions)
         for option in declared_options(kind).values()
         if f"\n### `{option.name}`\n" not in REFERENCE["protobuf.md"]
     ]
@@ -233,7 +234,15 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
 
 
 def test_every_class_of_options_is_known_to_these_tests() -> None:
-    known = {*OPTIONS.values(), AvroOptions, AvroWriteOptions, JsonOptions, ProtobufOptions, RegistryOptions}
+    known = {
+        *OPTIONS.values(),
+        AvroOptions,
+        AvroWriteOptions,
+        JsonOptions,
+        ProtobufOptions,
+        RegistryOptions,
+        GlueOptions,
+    }
     for each in pkgutil.walk_packages(connectors.__path__, "connectors."):
         if each.name.endswith("options") and not each.name.startswith("connectors.core"):
             module = importlib.import_module(each.name)

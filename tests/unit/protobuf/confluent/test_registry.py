@@ -27,6 +27,7 @@ from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.registry import schemas
+from connectors.registry.frames import PrefixFrame
 from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.hostile_answers import DEEP_OPTION
@@ -356,7 +357,7 @@ def test_what_is_written_by_subject_has_schema_id_and_indexes_of_one_answer(serv
     schema = server.register("basic", both, "main.proto")
     options = parse_registry_options({"address": server.address, "subject": "basic"})
     _, message, frame = _written(options, "Basic", None, None, None)
-    assert (message, frame) == ("shop.Basic", (schema, (1,)))
+    assert (message, frame) == ("shop.Basic", PrefixFrame(frame_prefix(schema, (1,))))
     assert server.requests == ["/subjects/basic/versions/latest?format=serialized"]
 
 
@@ -396,7 +397,7 @@ def test_the_only_message_of_a_schema_needs_no_name(server: SchemaRegistryServer
     server.register("one", compiled(f'syntax = "proto3"; {text}'), "main.proto")
     options = parse_registry_options({"address": server.address, "subject": "one"})
     assert _locate(options, None, None, None, None)[1] == "Only"
-    assert _written(options, None, None, None, None)[1:] == ("Only", (1, (0,)))
+    assert _written(options, None, None, None, None)[1:] == ("Only", PrefixFrame(frame_prefix(1, (0,))))
 
 
 @pytest.mark.parametrize(
@@ -421,7 +422,7 @@ def test_nested_messages_are_named_and_read_and_written(
     if own_set and name == "Refund":
         name = "shop.Refund"  # a descriptor set has no schema of its own: there the first one is taken, as in Spark
     descriptors, message, frame = _written(options, name, None, files, None)
-    assert (message, frame) == (full_name, (2, indexes))
+    assert (message, frame) == (full_name, PrefixFrame(frame_prefix(2, indexes)))
     assert _locate(options, name, None, files, None)[1] == full_name
     if message.endswith(("Item", "Note", "Part")):
         parsed = parse_protobuf_options({"wire.format": "confluent", "mode": "PERMISSIVE"}, "from_protobuf")

@@ -1,0 +1,107 @@
+"""Protobuf in frames of Glue's serializers: which message of the schema it is stands before it, as one varint.
+
+The number is the place of the message's full name among those of all messages of the schema's file, also of nested ones
+and of the entries of maps, in the order of their letters. (awslabs/aws-glue-schema-registry: ``MessageIndexFinder`` and
+``ProtobufWireFormatEncoder``, which writes a plain varint, not the zig-zag one of its comment.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.functions.bad_rows import BadRowError
+from connectors.protobuf.confluent.frames import Frames, SchemaKey
+from connectors.protobuf.confluent.registry import RegisteredSchema
+from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.schema.descriptors import MessageType, parse_set, pool_of
+from connectors.registry.frames import bounds_of
+from connectors.registry.glue.frames import find_glue_frames
+
+__all__ = ["GlueFraming", "glue_index"]
+
+_MORE: Final = 128  # the bit of a byte that another one follows
+_VARINT_BYTES: Final = 5
+
+
+class GlueFraming:
+    """See `Framing`."""
+
+    def find(self, messages: pa.BinaryArray, _headers: pa.Array | None) -> Frames:
+        """See `Framing.find`."""
+        frames = find_glue_frames(messages)
+        ends, data = bounds_of(frames.column)[1:], np.frombuffer(frames.column.buffers()[2] or b"", np.uint8)
+        numbers = np.full(len(frames.which), -1, np.int64)
+        rows = np.flatnonzero((frames.which >= 0) & (frames.begin < ends))
+        numbers[rows] = data[frames.begin[rows]]
+        for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= _MORE))).tolist():
+            begin = int(frames.begin[row])
+            number, length = _varint(data[begin : min(begin + _VARINT_BYTES, int(ends[row]))].tobytes())
+            numbers[row], frames.begin[row] = number, begin + length - 1
+            if number < 0:
+                frames.errors[row] = "is no frame of Glue: its message index is cut off"
+        framed = numbers >= 0
+        frames.begin[framed] += 1
+        alone = frames.messages(np.arange(len(numbers)))
+        if not framed.all():
+            alone = pc.if_else(pa.array(framed), alone, pa.scalar(None, pa.binary()))
+        known: dict[tuple[int, int], SchemaKey] = {}
+        keys: list[SchemaKey | None] = [None] * len(numbers)
+        for row, pair in enumerate(zip(frames.which.tolist(), numbers.tolist(), strict=True)):
+            if pair[1] >= 0:
+                if pair not in known:
+                    known[pair] = SchemaKey(frames.schemas[pair[0]], (pair[1],))
+                keys[row] = known[pair]
+        return Frames(alone, keys, frames.errors)
+
+    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+        """See `Framing.message_at`."""
+        names, (index,) = _names(registered), indexes
+        if index >= len(names):
+            raise BadRowError(f"has the message index {index}, and its schema has {len(names)} messages")
+        message: MessageType = pool_of(parse_set(registered.files)).FindMessageTypeByName(names[index])
+        return message
+
+
+def glue_index(registered: RegisteredSchema, message: str) -> bytes:
+    """Return what stands before a message of a schema, by its full name.
+
+    Raises:
+        ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND where it is none of the schema's own file.
+    """
+    names = _names(registered)
+    if message not in names:
+        raise analysis_error(
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
+        )
+    rest, encoded = names.index(message), bytearray()
+    while rest >= _MORE:
+        encoded.append(rest & 127 | _MORE)
+        rest >>= 7
+    return bytes([*encoded, rest])
+
+
+def _names(registered: RegisteredSchema) -> list[str]:
+    """Return the full names of the messages of a schema, in the order of their indexes."""
+    file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
+
+    def below(messages: Iterable[Any], scope: str) -> Iterator[str]:
+        for message in messages:
+            yield f"{scope}{message.name}"
+            yield from below(message.nested_type, f"{scope}{message.name}.")
+
+    return sorted(below(file.message_type, f"{file.package}." if file.package else ""))
+
+
+def _varint(data: bytes) -> tuple[int, int]:
+    """Return a number and how many bytes it has; -1 where it does not end."""
+    value = 0
+    for count, byte in enumerate(data):
+        value |= (byte & 127) << (7 * count)
+        if byte < _MORE:
+            return value, count + 1
+    return -1, 1
