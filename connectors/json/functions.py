@@ -120,7 +120,7 @@ def to_json_registry(
             "to_json_registry",
             "Write by a schema that has them as texts or numbers.",
         )
-    frame = F.lit(bytearray(b"\0" + latest.schema_id.to_bytes(4, "big")))
+    frame = F.lit(bytearray(b"\0" + int(latest.schema_id).to_bytes(4, "big")))
     written = F.to_json(data, dict(plain)).cast("binary")
     return named(F.concat(frame, written), "to_json_registry", data)
 

@@ -26,7 +26,7 @@ _registries: Final = Cache(_REGISTRIES)
 class RegisteredSchema:
     """A schema with those that it refers to."""
 
-    schema_id: int  # -1 where only its GUID is known
+    schema_id: int | str  # of Confluent an int; -1 where only its GUID is known
     documents: Documents
 
 
@@ -48,7 +48,7 @@ class JsonForm:
         """Ask for a schema as a text."""
         return client.get(path, what)
 
-    def build(self, response: Mapping[str, Any], what: str, schema_id: int, ask: Ask) -> RegisteredSchema:
+    def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references."""
         texts = gather(response, what, ask, "JSON")
         text = texts.pop(OWN)
