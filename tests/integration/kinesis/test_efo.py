@@ -56,6 +56,8 @@ _ARN = "arn:aws:kinesis:us-east-1:{1:012}:stream/{0}"
 def server() -> Iterator[KinesisServerProcess]:
     made = start_server_process()
     yield made
+    while _monitors:
+        _monitors.popitem()[1].stop()  # else they would ask a server that is gone, for as long as an outage may last
     made.close()
 
 
