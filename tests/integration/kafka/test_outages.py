@@ -162,7 +162,7 @@ def test_a_stream_that_is_stopped_in_an_outage_ends_its_call(kafka: MockKafkaPro
 def test_an_outage_is_warned_of(kafka: MockKafkaProcess, caplog: pytest.LogCaptureFixture) -> None:
     names = ("stream", "task", "sink", "sink on the plain path")
     with kafka.stalled(), ThreadPoolExecutor(len(names)) as pool:
-        running = [pool.submit(PLANS[name], kafka, {"retryTimeout": "17s"}) for name in names]
+        running = [pool.submit(PLANS[name], kafka, {"retryTimeout": "20s"}) for name in names]
         assert all(isinstance(one.exception(PATIENCE), ServiceUnavailableError) for one in running)
     warned = [line for line in caplog.messages if line.startswith("[WAITING] ")]
     assert sum("response about topics" in line for line in warned) == 1
