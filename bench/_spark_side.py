@@ -1,8 +1,7 @@
 """One version of Spark in bench/spark_versions.py: a process of its own that reads into the noop sink.
 
-Each line of standard input is a command, one JSON object: ``format`` and ``options``, and with ``stream`` a query by
-Trigger.AvailableNow instead of a batch read. It is answered by one line with the rows and the seconds of it. Uses only
-what Spark 4.0 has.
+Each line of standard input is a command, one JSON object: ``format`` and ``options``, and ``count`` to count the rows
+too. It is answered by one line with the rows and the seconds of the read. Uses only what Spark 4.0 has.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from typing import Any
 
@@ -23,15 +21,6 @@ from connectors import register
 def read(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
     """Read once, all there is."""
     kind, options = command["format"], command["options"]
-    if command.get("stream"):
-        frame = spark.readStream.format(kind).options(**options).load()
-        with tempfile.TemporaryDirectory() as folder:
-            begin = time.perf_counter()
-            writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            seconds = time.perf_counter() - begin
-        return {"rows": sum(each["numInputRows"] for each in query.recentProgress), "seconds": seconds}
     frame = spark.read.format(kind).options(**options).load()
     begin = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()

@@ -1,15 +1,13 @@
 """Rows per second on Spark 4.0, 4.1 and 4.2, each beside the newest version, in one run.
 
 Each version is a process with a session of its own, local[2], in the environment that ``./dev --spark VERSION venv``
-makes. `kafka`: a batch read of a topic of two partitions. `pubsub`: a batch read of the rows that a spool has kept.
-Both go into the noop sink. Beside the rows a second stands the processor time of driver, JVM and workers (`-cpu`).
+makes. `kafka`: a batch read of a topic of two partitions into the noop sink. Beside the rows a second stands the
+processor time of driver, JVM and workers (`-cpu`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from functools import partial
 
@@ -18,17 +16,12 @@ from _kafka import Costs, Rig, wanted
 from _program import Program
 from confluent_kafka.admin import AdminClient
 
-from connectors.testing.pubsub import start_server_process
-from connectors.testing.pubsub.client import PubSubTestClient
 from tests.chaos.rigs.versions import SPARKS, on_spark
 from tests.servers.kafka_broker import KafkaBroker
 
 PARTITIONS = 2
 SIZE = 1024
 KAFKA_ROWS = 600_000
-PUBSUB_ROWS = 200_000
-PORTION = 500
-"""Messages of a publish request."""
 NEWEST = SPARKS[-1]
 
 
@@ -38,26 +31,6 @@ def kafka(stack: contextlib.ExitStack) -> dict[str, str]:
     made = Rig(broker, {}, AdminClient({"bootstrap.servers": broker.endpoint}))
     made.fill(made.topic("versions", PARTITIONS), PARTITIONS, KAFKA_ROWS, SIZE)
     return {"kafka.bootstrap.servers": broker.endpoint, "subscribe": "versions", "startingOffsets": "earliest"}
-
-
-def pubsub(stack: contextlib.ExitStack, newest: Program) -> dict[str, str]:
-    """Fill a spool by a query on the newest Spark; return the options that read what it keeps."""
-    server = stack.enter_context(contextlib.closing(start_server_process()))
-    client = stack.enter_context(PubSubTestClient(server.endpoint, "bench"))
-    client.create("versions", "versions")
-    payload = os.urandom(SIZE)
-    for _ in range(PUBSUB_ROWS // PORTION):
-        client.publish("versions", [(payload, {})] * PORTION)
-    options = {
-        "subscription": client.subscription("versions"),
-        "endpoint": server.endpoint,
-        "allowInsecure": "true",
-        "spoolLocation": stack.enter_context(tempfile.TemporaryDirectory()),
-        "spoolRetention": "1d",
-    }
-    found = newest.ask({"format": "pubsub", "options": options, "stream": True})
-    assert found["rows"] == PUBSUB_ROWS, found
-    return options
 
 
 def compare(
@@ -91,14 +64,9 @@ def main() -> None:
             each: stack.enter_context(Program("_spark_side.py", python=on_spark(each).python)) for each in SPARKS
         }
         versions = {each: next(program.reports())["spark"] for each, program in programs.items()}
-        benchmark.settings(
-            versions=versions, master="local[2]", bytes=SIZE, kafka_rows=KAFKA_ROWS, pubsub_rows=PUBSUB_ROWS
-        )
+        benchmark.settings(versions=versions, master="local[2]", bytes=SIZE, kafka_rows=KAFKA_ROWS)
         if wanted(told, "kafka"):
             compare(benchmark, "kafka", programs, kafka(stack), KAFKA_ROWS, told.rounds)
-        if wanted(told, "pubsub"):
-            options = pubsub(stack, programs[NEWEST])
-            compare(benchmark, "pubsub", programs, options, PUBSUB_ROWS, told.rounds)
     benchmark.finish()
 
 

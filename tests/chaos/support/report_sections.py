@@ -24,7 +24,7 @@ def cells(trials: Sequence[Trial], text: Callable[[Trial], str]) -> list[str]:
     rows = []
     for fault in sorted({trial["fault"] for trial in trials if "fault" in trial}):
         own = [trial for trial in trials if trial.get("fault") == fault]
-        texts = ("<br>".join(text(trial) for trial in own if trial["flow"] == flow) for flow in flows)
+        texts = ("; ".join(text(trial) for trial in own if trial["flow"] == flow) for flow in flows)
         rows.append((fault.replace("_", " "), *texts))
     return table(("", *(f"`{flow}`" for flow in flows)), rows)
 
