@@ -34,6 +34,7 @@ from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
 from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
+from connectors.registry.options import split_registry
 from connectors.registry.subjects import subject_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ __all__ = ["decode_call", "encode_call", "from_avro", "to_avro"]
 _REBASE_OPTION: Final = "datetimeRebaseMode"
 _REBASE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInRead"
 _REBASE_WRITE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInWrite"
-_REGISTRY_PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
 
 
 def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they have not
@@ -156,7 +156,7 @@ def encode_call(
     is_key: bool = False,
 ) -> EncodeCall:
     """Return the call that workers get, with what the session's configuration says."""
-    plain, registry = _split_registry(options, subject, address, schema_registry, "to_avro")
+    plain, registry = _split(options, subject, address, schema_registry, "to_avro")
     parsed = parse_write_options(plain)
     _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema)
@@ -225,7 +225,7 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     writers: Sequence[str] | None = None,
 ) -> tuple[DecodeCall, DataType]:
     """Return the call that workers get, and the type of the column."""
-    plain, registry = _split_registry(options, subject, address, schema_registry)
+    plain, registry = _split(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
     _check_headers("from_avro", registry, headers=headers, is_key=is_key)
@@ -296,27 +296,18 @@ def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, t
     return latest.text, latest.references
 
 
-def _split_registry(
+def _split(
     options: Mapping[str, str] | None,
     subject: str | None,
     address: str | None,
     schema_registry: Mapping[str, str] | None,
     function: str = "from_avro",
 ) -> tuple[Mapping[str, str], AnyRegistryOptions | None]:
-    """Return the options of the function, and the registry, whose options are among them in Databricks' form."""
-    given = options or {}
-    if not isinstance(subject, str | None):
-        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
-    named = {} if subject is None else {"schema.registry.subject": subject}
-    if address is None:
-        if schema_registry is None and named:
-            raise _missing("subject is that of a registry, and there is none", function)
-        return given, None if schema_registry is None else parse_schema_registry({**schema_registry, **named})
-    if schema_registry is not None:
-        raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
-    theirs = {name: value for name, value in given.items() if name.lower().startswith(_REGISTRY_PREFIXES)}
-    plain = {name: value for name, value in given.items() if name not in theirs}
-    return plain, parse_schema_registry({"schema.registry.address": address, **theirs, **named})
+    """Return the options of the function, and the registry, if there is one."""
+    plain, registry = split_registry(options, subject, address, schema_registry, function)
+    if registry is None and subject is not None:
+        raise _missing("subject is that of a registry, and there is none", function)
+    return plain, None if registry is None else parse_schema_registry(registry)
 
 
 def _missing(what: str, function: str = "from_avro") -> OptionError:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
 from connectors.json.errors import JsonAnalysisError
@@ -25,7 +24,7 @@ from connectors.json.registry import RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, json_column
 from connectors.json.schema.parser import Documents, not_supported, parse_schemas
 from connectors.json.worker import PREFIX_BYTES, FrameCall
-from connectors.registry.options import RegistryOptions, parse_registry_options
+from connectors.registry.options import RegistryOptions, parse_registry_options, split_registry
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["from_json_registry", "to_json_registry"]
 
 _MOST_CODED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
-_PREFIXES: Final = ("confluent.schema.registry.", "schema.registry.")
 
 
 def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from_avro
@@ -71,7 +69,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         OptionError: an option is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
-    plain, registry = _split_registry(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
+    plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
     parsed = _options(plain)
     documents = _reader_of(registry, schema)
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
@@ -111,7 +109,7 @@ def to_json_registry(
         OptionError: an option of the registry is unknown or not valid.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
-    plain, registry = _split_registry(options, subject, schemaRegistryAddress, schemaRegistry, "to_json_registry")
+    plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "to_json_registry")
     latest = _latest(registry, "Give the subject whose latest version is written.")
     if json_column(latest.documents, 1, case_sensitive=True).coded():
         raise JsonAnalysisError(
@@ -166,27 +164,19 @@ def _latest(registry: RegistryOptions, action: str) -> RegisteredSchema:
     return registry_of(registry).latest(registry.subject)
 
 
-def _split_registry(
+def _split(
     options: Mapping[str, str] | None,
     subject: str | None,
     address: str | None,
     schema_registry: Mapping[str, str] | None,
     function: str,
 ) -> tuple[Mapping[str, str], RegistryOptions]:
-    """Return the options of the function, and the registry, whose options may be among them."""
-    given = options or {}
-    if not isinstance(subject, str | None):
-        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
-    of_subject = {} if subject is None else {"schema.registry.subject": subject}
-    if address is None and schema_registry is None:
+    """Return the options of the function, and the registry."""
+    plain, registry = split_registry(options, subject, address, schema_registry, function)
+    if registry is None:
         what = "A registry is required, whose schemas the messages have"
         raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
-    if address is None or schema_registry is None:
-        theirs = {name: value for name, value in given.items() if address and name.lower().startswith(_PREFIXES)}
-        plain = {name: value for name, value in given.items() if name not in theirs}
-        where = schema_registry if address is None else {"schema.registry.address": address}
-        return plain, parse_registry_options({**(where or {}), **theirs, **of_subject})
-    raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
+    return plain, parse_registry_options(registry)
 
 
 def _options(raw: Mapping[str, str]) -> JsonOptions:

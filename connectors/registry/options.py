@@ -23,11 +23,14 @@ __all__ = [
     "RegistryOptions",
     "parse_registry_options",
     "registry_option_error",
+    "split_registry",
 ]
 
 _REGISTRY: Final = "schemaRegistry"
 _PREFIX: Final = "confluent.schema.registry."
 _URL: Final = "schema.registry.address"
+_SUBJECT: Final = "schema.registry.subject"
+_PREFIXES: Final = (_PREFIX, "schema.registry.")
 _USER_INFO: Final = f"{_PREFIX}basic.auth.user.info"
 _BEARER: Final = f"{_PREFIX}bearer.auth.token"
 _SOURCE_NAME: Final = f"{_PREFIX}basic.auth.credentials.source"
@@ -78,7 +81,7 @@ class RegistryOptions:
     )
     address: str = option(_URL, _ADDRESS, "The URL of the registry.", aliases=("address", "url", "schema.registry.url"))
     subject: str | None = option(
-        "schema.registry.subject",
+        _SUBJECT,
         STRING,
         "The subject whose latest version says what the columns are, where the call has no descriptor set, class or "
         "schema, and what is written.",
@@ -190,6 +193,31 @@ def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
             _BEARER, "holds white space, or a character that is not ASCII", "Give the token alone."
         )
     return options
+
+
+def split_registry(
+    options: Mapping[str, str] | None,
+    subject: str | None,
+    address: str | None,
+    schema_registry: Mapping[str, str] | None,
+    function: str,
+) -> tuple[Mapping[str, str], dict[str, str] | None]:
+    """Return the options of a function and those of its registry, which are among them in Databricks' form.
+
+    In that form the registry is an ``address``. None for the registry's if there is none. Raises an `OptionError` when
+    it is given twice, or the subject is no text.
+    """
+    given = options or {}
+    if not isinstance(subject, str | None):
+        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
+    named = {} if subject is None else {_SUBJECT: subject}
+    if address is None:
+        return given, None if schema_registry is None else {**schema_registry, **named}
+    if schema_registry is not None:
+        raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
+    theirs = {name: value for name, value in given.items() if name.lower().startswith(_PREFIXES)}
+    plain = {name: value for name, value in given.items() if name not in theirs}
+    return plain, {_URL: address, **theirs, **named}
 
 
 def registry_option_error(name: str, what: str, action: str) -> OptionError:

@@ -21,24 +21,13 @@ from connectors.registry.glue.options import parse_schema_registry
 from tests.support.avro_cases import record
 from tests.support.avro_rig import encode
 from tests.support.clients import find_java_client, run_java_client
-from tests.support.glue_rig import GlueRig
+from tests.support.glue_rig import ORDERS_PROTO, GlueRig
 from tests.support.protobuf_rig import compiled
 
 POM, PROGRAM = "glue-serde", "GlueSerdeClient"
 SCHEMA = record("Order", ("id", "long"), ("note", ["null", "string"]), ("tags", {"type": "array", "items": "string"}))
 ORDERS = [{"id": number, "note": None if number % 2 else "n" * number, "tags": ["x"] * number} for number in range(20)]
 KIND = pa.struct([("id", pa.int64()), ("note", pa.string()), ("tags", pa.list_(pa.string()))])
-TEXT = """
-syntax = "proto3";
-package shop;
-message Order {
-  int64 id = 1;
-  message Zone { string name = 1; }
-  message Item { int32 count = 1; map<string, string> labels = 2; }
-  Item item = 2;
-}
-message Box { string label = 1; }
-"""
 MESSAGES = {
     "shop.Order": (b"\x08\x05\x12\x02\x08\x07", {"id": 5, "item": {"count": 7, "labels": []}}),
     "shop.Order.Zone": (b"\x0a\x01z", {"name": "z"}),
@@ -80,7 +69,7 @@ def test_avro(glue: GlueRig, compression: str) -> None:
 @pytest.mark.parametrize("compression", ["NONE", "ZLIB"])
 @pytest.mark.may_skip_in_ci("Maven may not serve Glue's serializers")
 def test_protobuf(glue: GlueRig, compression: str) -> None:
-    file: FileDescriptorProto = parse_set(compiled(TEXT)).file[0]
+    file: FileDescriptorProto = parse_set(compiled(ORDERS_PROTO)).file[0]
     schema = field(file.SerializeToString())
     lines = [["write", "PROTOBUF", "orders", schema, field(name), field(MESSAGES[name][0])] for name in MESSAGES]
     frames = [frame for (frame,) in java(glue, compression, lines)]

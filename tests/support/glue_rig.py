@@ -16,6 +16,19 @@ import boto3
 KEYS = {"awsAccessKey": "AKIAIOSFODNN7EXAMPLE", "awsSecretKey": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
 """The keys of the documentation of AWS; moto takes any."""
 
+# By their full names: shop.Box 0, shop.Order 1, shop.Order.Item 2, shop.Order.Item.LabelsEntry 3, shop.Order.Zone 4.
+ORDERS_PROTO = """
+syntax = "proto3";
+package shop;
+message Order {
+  int64 id = 1;
+  message Zone { string name = 1; }
+  message Item { int32 count = 1; map<string, string> labels = 2; }
+  Item item = 2;
+}
+message Box { string label = 1; }
+"""
+
 
 @dataclass
 class GlueRig:

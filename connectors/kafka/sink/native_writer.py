@@ -37,7 +37,7 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
-__all__ = ["NativeSink", "batching_of"]
+__all__ = ["NativeSink", "UnsentLog", "batching_of"]
 
 _PRODUCER: Final = 0
 _BLOCK, _PARTITION = 4, 8
@@ -104,6 +104,21 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
         return default
 
 
+class UnsentLog:
+    """Says in the log that nothing is acknowledged, when that takes long."""
+
+    def __init__(self) -> None:
+        self._unsent = 0
+        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
+
+    def see(self, unsent: int) -> None:
+        """Note how many records are in the queue or in flight; a change is progress."""
+        if unsent != self._unsent or not unsent:
+            self._log.restart()
+        self._unsent = unsent
+        self._log.tick()
+
+
 class NativeSink:
     """A producer with a queue of records; raises an `OptionError` for a setting that librdkafka refuses."""
 
@@ -113,8 +128,7 @@ class NativeSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
-        self._unsent = 0
-        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
+        self._unsent = UnsentLog()
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
         revealed = settings.revealed()
@@ -141,18 +155,11 @@ class NativeSink:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._library.rd_kafka_poll(self._client, 100)
-            self._log_wait()
+            self._unsent.see(self._library.rd_kafka_outq_len(self._client))
             with self._purging:
                 if isinstance(self._error, CredentialsError):
                     # Nothing will be sent, and a call may wait for a place in the queue.
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
-
-    def _log_wait(self) -> None:
-        """Say in the log that nothing is acknowledged, when that takes long."""
-        before, self._unsent = self._unsent, self._library.rd_kafka_outq_len(self._client)
-        if self._unsent != before or not before:
-            self._log.restart()
-        self._log.tick()
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value

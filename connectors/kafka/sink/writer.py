@@ -21,13 +21,13 @@ from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError, one_line
 from connectors.core.pool import Pool
-from connectors.core.retry import Outage, WaitLog
+from connectors.core.retry import Outage
 from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_error, named_error, record_place
 from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.native_writer import NativeSink
+from connectors.kafka.sink.native_writer import NativeSink, UnsentLog
 from connectors.kafka.sink.rows import Columns, Record, records
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
@@ -58,8 +58,7 @@ class RecordSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
-        self._unsent = 0
-        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
+        self._unsent = UnsentLog()
         # Only failures are reported: a callback for each record costs as much as sending it.
         fixed = {
             "delivery.report.only.error": True,
@@ -145,10 +144,7 @@ class RecordSink:
             raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
         if self._error is not None:
             raise self._error
-        if left != self._unsent or not left:
-            self._log.restart()
-        self._unsent = left
-        self._log.tick()
+        self._unsent.see(left)
         return left
 
     def finish(self) -> None:

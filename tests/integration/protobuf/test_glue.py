@@ -18,22 +18,10 @@ from connectors.protobuf.options import WireFormat, parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, registry_of, schema_of
 from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import parse_schema_registry
-from tests.support.glue_rig import GlueRig, header
+from tests.support.glue_rig import ORDERS_PROTO, GlueRig, header
 
-# By their full names: shop.Box 0, shop.Order 1, shop.Order.Item 2, shop.Order.Item.LabelsEntry 3, shop.Order.Zone 4.
-TEXT = """
-syntax = "proto3";
-package shop;
-message Order {
-  int64 id = 1;
-  message Zone { string name = 1; }
-  message Item { int32 count = 1; map<string, string> labels = 2; }
-  Item item = 2;
-}
-message Box { string label = 1; }
-"""
-LATER = TEXT.replace("int64 id = 1;", "int64 id = 1; string note = 9;")
-OTHER = TEXT.replace("int64 id = 1;", "string id = 1;")
+LATER = ORDERS_PROTO.replace("int64 id = 1;", "int64 id = 1; string note = 9;")
+OTHER = ORDERS_PROTO.replace("int64 id = 1;", "string id = 1;")
 COLUMN = {"mode": "PERMISSIVE", "on.error": "column"}
 
 
@@ -74,7 +62,7 @@ def rows_of(call: DecodeCall, rows: list[bytes | None]) -> list[Any]:
 def test_messages_are_found_by_the_place_of_their_names(
     glue: GlueRig, name: str, index: int, message: bytes, value: Any, engine: Engine
 ) -> None:
-    version = glue.register("orders", TEXT, "PROTOBUF")
+    version = glue.register("orders", ORDERS_PROTO, "PROTOBUF")
     plain = header(version) + bytes([index]) + message
     packed = header(version, 5) + zlib.compress(bytes([index]) + message)
     call = call_of(glue, name, engine=engine)
@@ -87,7 +75,7 @@ def test_messages_are_found_by_the_place_of_their_names(
 
 
 def test_a_message_is_read_by_the_version_of_its_writer(glue: GlueRig) -> None:
-    first = glue.register("orders", TEXT, "PROTOBUF")
+    first = glue.register("orders", ORDERS_PROTO, "PROTOBUF")
     second = glue.register("orders", LATER, "PROTOBUF")
     call = call_of(glue, "shop.Order")
     rows: list[bytes | None] = [header(first) + b"\1\x08\x05", header(second) + b"\1\x08\x06\x4a\x01n"]
@@ -100,7 +88,7 @@ def test_a_message_is_read_by_the_version_of_its_writer(glue: GlueRig) -> None:
 def test_bad_frames_and_writers_that_do_not_fit_change_no_neighbour(glue: GlueRig) -> None:
     other = glue.register("other", OTHER, "PROTOBUF")
     avro = glue.register("avro", '"int"')
-    good = glue.register("orders", TEXT, "PROTOBUF")
+    good = glue.register("orders", ORDERS_PROTO, "PROTOBUF")
     neighbour = header(good) + b"\1\x08\x05"
     bad = {
         b"": "is no frame of Glue",
@@ -134,7 +122,7 @@ def test_bad_frames_and_writers_that_do_not_fit_change_no_neighbour(glue: GlueRi
 
 @pytest.mark.parametrize("compression", ["NONE", "ZLIB"])
 def test_what_is_written_is_framed_with_version_and_index(glue: GlueRig, compression: str) -> None:
-    version = glue.register("orders", TEXT, "PROTOBUF")
+    version = glue.register("orders", ORDERS_PROTO, "PROTOBUF")
     registry = parse_schema_registry({**glue.options, "compression": compression})
     latest = registry_of(registry).latest("orders")
     frame = frame_of(latest.schema_id, registry, glue_index(latest, "shop.Order"))
