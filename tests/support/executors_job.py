@@ -6,6 +6,7 @@ seen by the driver and its children only.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -27,6 +28,10 @@ TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscription
 MESSAGES = 2000
 
 
+MARK = "EXECUTORS_JOB"
+"""A variable in the environment of all processes of this cluster, and of no other test's."""
+
+
 def session(cores: int, **settings: str) -> SparkSession:
     root = str(Path(__file__).parents[2])
     spark = (
@@ -34,6 +39,7 @@ def session(cores: int, **settings: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.executorEnv.PYTHONPATH", root)
+        .config(f"spark.executorEnv.{MARK}", os.environ[MARK])
         .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
         .config("spark.log.level", "ERROR")
         .config(map=settings)
@@ -63,9 +69,14 @@ def executors() -> list[int]:
 
 
 def fetchers() -> list[int]:
-    """All processes that fetch, and those that started them, wherever on this machine they run."""
-    commands = {path.parent: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()}
-    return [int(folder.name) for folder, command in commands.items() if b"connectors.spool.fetching." in command]
+    """All processes of this cluster that fetch, and those that started them, also when their parent has ended."""
+    mark, found = f"{MARK}={os.environ[MARK]}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            fetches = b"connectors.spool.fetching." in (folder / "cmdline").read_bytes()
+            if fetches and mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
 
 
 class Job:
@@ -120,7 +131,6 @@ def few(folder: Path, server: Any, mode: str = "FIFO") -> None:
     """As many fetchers as slots: batches are read all the same, also after the loss of an executor."""
     spark = session(1, **{"spark.scheduler.mode": mode})
     job = Job(spark, server.endpoint, str(folder / "spool"), folder)
-    before = set(fetchers())
     published = server.publish(TOPIC, [b"first"] * MESSAGES)
     query = job.start()
     with fetch_on_executors(spark, "pubsub", job.options, fetchers=2, query=query) as fetching:
@@ -145,7 +155,7 @@ def few(folder: Path, server: Any, mode: str = "FIFO") -> None:
         query.stop()
         assert fetching.await_end(60)
         assert fetching.status() == ()
-    wait_for(lambda: not set(fetchers()) - before, "the end of the fetchers")
+    wait_for(lambda: not fetchers(), "the end of the fetchers")
     assert list((folder / "spool/fetchers").iterdir()) == []
     say("nothing left")
     spark.stop()
@@ -180,6 +190,7 @@ def main() -> None:
     # Where it hangs, if it does: the test that started it shows that.
     faulthandler.dump_traceback_later(240, exit=True)
     case, folder = {"kill": kill, "unseen": unseen, "few": few, "fair": fair}[sys.argv[1]], Path(sys.argv[2])
+    os.environ[MARK] = str(folder)
     with start_server_process() as server:
         server.create_subscription(SUBSCRIPTION, TOPIC)
         case(folder, server)

@@ -34,6 +34,7 @@ class TlsKafka:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
 
     def settings(self, **more: str) -> ClientSettings:
@@ -45,10 +46,11 @@ class TlsKafka:
 
     def refuse(self) -> None:
         """Close all connections, and refuse new ones."""
-        self.refuses = True
-        for each in [*self._open]:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self.refuses = True
+            for each in self._open:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         self._accepting.start()
@@ -75,22 +77,32 @@ class TlsKafka:
         context.maximum_version = ssl.TLSVersion.TLSv1_2  # there a client is refused within the handshake
         context.load_cert_chain(self._certificates / "server.pem", self._certificates / "server.key")
         context.load_verify_locations(self._certificates / "ca.pem")
-        context.verify_mode = ssl.CERT_REQUIRED if self.refuses else ssl.CERT_NONE
+        certified = self.refuses
+        context.verify_mode = ssl.CERT_REQUIRED if certified else ssl.CERT_NONE
         try:
             secure = context.wrap_socket(client, server_side=True)
         except OSError:
             self.refused += 1
             client.close()
             return
-        self.accepted += 1
+        with self._lock:
+            accepted = certified or not self.refuses  # which may have begun during the handshake
+            if accepted:
+                self.accepted += 1
+                self._open.add(secure)
+            else:
+                self.refused += 1
+        if not accepted:
+            secure.close()
+            return
         with secure, socket.create_connection(("127.0.0.1", self._mock_port)) as broker:
-            self._open.add(secure)
             answering = threading.Thread(target=self._answer, args=(broker, secure), daemon=True)
             answering.start()
             with contextlib.suppress(OSError):
                 while data := secure.recv(1 << 16):
                     broker.sendall(data)
-            self._open.discard(secure)
+            with self._lock:
+                self._open.discard(secure)
             with contextlib.suppress(OSError):
                 broker.shutdown(socket.SHUT_RDWR)
             answering.join(10)

@@ -200,6 +200,25 @@ class KafkaLookup:
         return offsets
 
     def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
+        """Return the offsets of the partitions that exist.
+
+        When a connection breaks, librdkafka reports success for each of its partitions, and -1001 as the offset.
+        """
+        deadline = time.monotonic() + self.call_seconds
+        offsets = self._list_offsets(asked)
+        while lost := {each for each, offset in offsets.items() if offset == sdk().OFFSET_INVALID}:
+            self._check()
+            if time.monotonic() > deadline:
+                what, where = "The connection to a broker broke while it was asked for offsets", describe(lost)
+                broken = ServiceUnavailableError("KAFKA_UNAVAILABLE", what, where, "Check the brokers.")
+                raise self._last_word.explain(broken)
+            time.sleep(_PAUSE_SECONDS)
+            known = {each: offset for each, offset in offsets.items() if each not in lost}
+            offsets = known | self._list_offsets({each: asked[each] for each in lost})
+        self._last_word.forget()
+        return offsets
+
+    def _list_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
         request = {sdk().TopicPartition(*partition): spec for partition, spec in asked.items()}
         futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self.call_seconds)
         offsets: Offsets = {}
@@ -213,7 +232,6 @@ class KafkaLookup:
                 problem = connector_error(error.args[0], str(partition))
                 if not isinstance(problem, SourceGoneError):
                     raise self._last_word.explain(problem) from None
-        self._last_word.forget()
         return offsets
 
     def read_at(self, partition: TopicPartition, offset: int) -> None:

@@ -106,6 +106,7 @@ class PubSubFetch(FetchTarget[Received, Received]):
         self._intake: Intake[Received, Received] | None = None
         self._closed = threading.Event()
         self._check_every = parsed.check_every_seconds if context.index == 0 else threading.TIMEOUT_MAX
+        self._has_checked = context.index > 0
         self._topic_deleted: SourceGoneError | None = None
         self._quiet_since = 0.0
         start_thread("monitor", self._watch_subscription, context)
@@ -207,7 +208,8 @@ class PubSubFetch(FetchTarget[Received, Received]):
             self._health.check_wanted.clear()
             if self._closed.is_set() or self._is_drained():
                 return
-            if wanted and not any(reader.awaits_response for reader in self._readers):
+            # Messages show that the subscription is there, and not that its topic is.
+            if wanted and self._has_checked and not any(reader.awaits_response for reader in self._readers):
                 continue
             if wanted or time.monotonic() >= next_check:
                 if not self._check_subscription():
@@ -218,6 +220,7 @@ class PubSubFetch(FetchTarget[Received, Received]):
         """Read the subscription once; return whether to go on."""
         try:
             info = self._clients[0].get_subscription(self._settings.subscription)
+            self._has_checked = True
             require_readable(info)
             if info.topic_is_deleted and self._topic_deleted is None:
                 self._quiet_since, self._topic_deleted = time.monotonic(), topic_deleted(info.name)

@@ -29,7 +29,7 @@ from tests.servers.certificates import make_certificates
 from tests.support.kafka_tls import TlsKafka
 from tests.support.waiting import wait_for
 
-UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
+UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE, CONNECTION_BROKEN = 3, 5, -195
 PASSING = {
     "REPLICA_NOT_AVAILABLE": 9,
     "NETWORK_EXCEPTION": 13,
@@ -165,6 +165,33 @@ def test_a_batch_read_keeps_partitions_that_their_leader_does_not_know_for_a_mom
     raw = {"minPartitions": "4", "fetchOffset.retryIntervalMs": "10"}
     mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 4)
     assert len(plan_batch(options(mock, raw, streaming=False), Bounds())) == 4
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_stream_asks_again_when_a_connection_breaks_within_the_response_about_offsets(
+    two_leaders: MockKafka, starting: str
+) -> None:
+    raw = {"startingOffsets": starting, "fetchOffset.retryIntervalMs": "10"}
+    stream = KafkaStream(options(two_leaders, raw, streaming=True))
+    two_leaders.fail("ListOffsets", [CONNECTION_BROKEN, 0, CONNECTION_BROKEN])
+    end = {**stream.latest_offset(SENTINEL, everything=True)}
+    assert [each.size for each in stream.partitions(SENTINEL, end)] == ([10, 10] if starting == "earliest" else [])
+    end.pop(START_KEY)
+    for broken in ([CONNECTION_BROKEN], [CONNECTION_BROKEN] * 2):
+        two_leaders.fail("ListOffsets", broken)
+        assert stream.latest_offset(end, everything=True) == end
+    stream.stop()
+
+
+def test_a_connection_that_breaks_with_each_response_about_offsets_is_an_outage(mock: MockKafka) -> None:
+    where = TopicPartition("t", 0)
+    with lookup(mock, seconds=1.0) as asked:
+        for question in (asked.earliest, asked.latest):
+            mock.fail("ListOffsets", [CONNECTION_BROKEN] * 1000)
+            with pytest.raises(ServiceUnavailableError, match=r"KAFKA_UNAVAILABLE.*t-0"):
+                question([where])
+            mock.fail("ListOffsets", [])
 
 
 def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
