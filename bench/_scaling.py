@@ -9,10 +9,10 @@ from _common import Benchmark, Side, interleaved
 
 DELAY_SECONDS = 0.02
 """Of each request: a service that far away leaves the processors idle, so that few of them are not what limits."""
-COUNTS = (1, 2, 4)
+COUNTS = (1, 2, 4, 8)
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _BAR = 420, 250, 50, 210, 70
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _BAR = 540, 250, 50, 210, 70
 _STYLE = (
     ".bar{fill:#5b7fc7}.ideal{stroke:#5b6b8c;stroke-width:2;stroke-dasharray:5 4}.axis{stroke:#5b6b8c}"
     "text{font-size:13px;fill:#1c2333}.words{fill:#3d475c}"
@@ -22,7 +22,7 @@ _STYLE = (
 
 
 def scaling(bench: Benchmark, what: str, rate: Callable[[int], float], rounds: int, unit: str) -> dict[int, float]:
-    """Measure with 1, 2 and 4 in turn; print each beside the rate of one, as ratio too.
+    """Measure with each of `COUNTS` in turn; print each beside the rate of one, as ratio too.
 
     Returns:
         The median rates, by how many worked.

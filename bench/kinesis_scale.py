@@ -1,4 +1,4 @@
-"""Records per second out of Kinesis by 1, 2 and 4 readers, while the service takes 20 ms for each request.
+"""Records per second out of Kinesis by 1, 2, 4 and 8 readers, while the service takes 20 ms for each request.
 
 The server of `connectors.testing` holds each GetRecords call back for 20 ms, so that readers wait for it, as for a real
 service, and not for the few processors of the machine that all of them share. A reader is a process that does what a

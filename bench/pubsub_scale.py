@@ -15,8 +15,8 @@ measures one more point: two fetchers on the executors of a cluster of Spark on 
 batches of a query beside them; it is held against what the arithmetic says for these cores.
 
 `delay` measures instead: the server waits 20 ms before each response, so that fetchers wait for it, as they would for
-a real service, and not for the few cores that all of them share. Counted is what one ledger admits of 1, 2 and 4
-fetchers; the ratio is to one of them, and near-linear is asked for. A picture of it is written.
+a real service, and not for the few cores that all of them share. Counted is what one ledger admits of 1, 2, 4 and
+8 fetchers; the ratio is to one of them, and near-linear is asked for. A picture of it is written.
 
     ./dev bench pubsub_scale [--cases fetch stages ledger cluster delay] [--seconds S] [--size BYTES] [--folder FOLDER]
 """

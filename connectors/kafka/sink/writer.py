@@ -133,7 +133,10 @@ class RecordSink:
     def _serve(self, seconds: float, *, until_empty: bool = False) -> int:
         """Process the client's reports; return how many records are in the queue or in flight."""
         try:
-            left: int = self.producer.flush(seconds) if until_empty else self.producer.poll(seconds)
+            if until_empty:
+                self.producer.flush(seconds)
+            else:
+                self.producer.poll(seconds)
         except client_exception() as error:
             raise connector_error(error.args[0], "producer") from None
         except SystemError as error:
@@ -144,6 +147,7 @@ class RecordSink:
             raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
         if self._error is not None:
             raise self._error
+        left = len(self.producer)
         self._unsent.see(left)
         return left
 

@@ -41,6 +41,10 @@ _BURST_SECONDS = 4.0
 """Another job of the application asks for more executors than there are at least, and lets them go."""
 
 
+_MOST_SECONDS = 60.0
+"""From a fault until the sink has new rows."""
+
+
 class ClusterRig:
     """A cluster, the servers, and Spark applications; each starts with the first trial that needs it.
 
@@ -96,6 +100,9 @@ class ClusterRig:
         except BaseException:
             self._jobs.discard()
             raise
+        late = [seconds for seconds in outcome["seconds_until_new_rows"] if seconds > _MOST_SECONDS]
+        if late:
+            outcome |= {"ok": False, "faults": [*outcome["faults"], f"new rows after {late} s"]}
         # These faults are not moments that were drawn alone, so no bound is computed from them.
         return {**{key: value for key, value in outcome.items() if key != "killed"}, "flow": flow, "fault": fault}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.support import processes
+from tests.chaos.support.recovery import Recovery
 from tests.chaos.support.sink import attempts, examine, groups_out_of_order, rows_in_sink, sink_rows
 from tests.chaos.support.spark import GONE_SECONDS, SparkJobs
 from tests.support.kafka_rig import KafkaRig
@@ -75,6 +76,7 @@ class KillTrial:
         self._source, self._target = kafka.topic(_PARTITIONS), kafka.topic(_PARTITIONS)
         self._killed: list[str] = []
         self._left_behind: dict[int, str] = {}
+        self._recovery = Recovery()
 
     @property
     def _query(self) -> dict[str, Any]:
@@ -131,6 +133,7 @@ class KillTrial:
         """Wait for so many records; fails when nothing more comes for long."""
         known, since = -1, time.monotonic()
         while (now := self._committed()) < count or (count == self._plan.records and len(self._seen()) < count):
+            self._recovery.see(now)
             if now != known:
                 known, since = now, time.monotonic()
             assert time.monotonic() - since < HEALING_SECONDS, f"{now} of {count} records"
@@ -149,6 +152,7 @@ class KillTrial:
             )
         pid = self._choose.choice(found)
         below = job.processes() if victim in {"jvm", "driver"} else [pid]
+        self._recovery.begin(self._committed())
         job.strike(victim, pid)
         self._killed.append(victim)
         if victim in {"jvm", "driver"}:
@@ -169,6 +173,7 @@ class KillTrial:
             "faults": faults,
             "limit": self._plan.limit,
             "killed": self._killed,
+            "seconds_until_new_rows": self._recovery.seconds,
             "counts": {
                 "messages": self._plan.records,
                 "kills": len(self._killed),

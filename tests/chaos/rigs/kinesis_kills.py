@@ -12,6 +12,7 @@ from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
 from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
+from tests.chaos.support.recovery import Recovery
 from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos.support.spark import SparkJob, SparkJobs, first_line
 
@@ -119,6 +120,7 @@ class KillTrial:
         self._left_behind: dict[int, str] = {}
         self._errors: list[str] = []
         self._errors_seen = 0
+        self._recovery = Recovery()
 
     @property
     def _query(self) -> dict[str, Any]:
@@ -165,6 +167,7 @@ class KillTrial:
         while (now := counted(self._folder)) < count:
 
             def more(known: int = now) -> bool:
+                self._recovery.see(rows_in_sink(self._folder))
                 return counted(self._folder) > known
 
             self._jobs.current.wait_for(f"more than {now} of {count} rows", more, HEALING_SECONDS)
@@ -173,6 +176,7 @@ class KillTrial:
         """Kill a process, and go on as an operator would."""
         job = self._jobs.current
         self._note_errors(job)
+        self._recovery.begin(rows_in_sink(self._folder))
         self._left_behind |= self._jobs.strike(victim, self._choose, HEALING_SECONDS)
         self._killed.append(victim)
         if self._jobs.current is not job:
@@ -197,6 +201,7 @@ class KillTrial:
             "faults": faults,
             "mode": self._plan.mode,
             "killed": self._killed,
+            "seconds_until_new_rows": self._recovery.seconds,
             "sink_pause": self._plan.sink_pause,
             "options": dict(self._plan.options),
             "counts": {

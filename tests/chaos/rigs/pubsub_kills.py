@@ -14,6 +14,7 @@ from connectors.spool import stats
 from connectors.testing.pubsub.client import PubSubTestClient
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from tests.chaos.support import processes
+from tests.chaos.support.recovery import Recovery
 from tests.chaos.support.sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 from tests.support.spool_writing import access_of
@@ -162,6 +163,7 @@ class KillTrial:
         self._left_behind: dict[int, str] = {}
         self._query_errors: list[str] = []
         self._rows_at_kill: list[int] = []
+        self._recovery = Recovery()
 
     @property
     def _subscription(self) -> str:
@@ -226,6 +228,7 @@ class KillTrial:
         job = self._job
         pid = self._await_moment(moment)
         self._rows_at_kill.append(rows_in_sink(self._folder))
+        self._recovery.begin(self._rows_at_kill[-1])
         doomed = {"jvm": job.pid, "driver": job.pid}.get(moment.victim)
         below = job.processes() if doomed is not None else processes.descendants(pid)
         job.strike(moment.victim, pid)
@@ -259,6 +262,7 @@ class KillTrial:
         while (rows := counted(self._folder)) < count:
 
             def more(known: int = rows) -> bool:
+                self._recovery.see(rows_in_sink(self._folder))
                 return counted(self._folder) > known
 
             self._job.wait_for(f"more than {rows} of {self._plan.messages} rows", more, HEALING_SECONDS)
@@ -304,6 +308,7 @@ class KillTrial:
                 {"rows": moment.rows, "seconds": moment.seconds, "in_sink": moment.in_sink} for moment in plan.moments
             ],
             "rows_at_kill": self._rows_at_kill,
+            "seconds_until_new_rows": self._recovery.seconds,
             "sink_pause": plan.sink_pause,
             "redelivered": plan.redelivered,
             "lost_acks": plan.lost_acks,

@@ -61,12 +61,17 @@ def cluster(record: Mapping[str, Any]) -> list[str]:
     """Return how each fault of a cluster ended for each flow."""
 
     def text(trial: Trial) -> str:
-        return f"{trial['counts']['messages']:,}, right" if trial["ok"] else f"**wrong**: {_short(trial)}"
+        if not trial["ok"]:
+            return f"**wrong**: {_short(trial)}"
+        seconds = trial.get("seconds_until_new_rows")
+        return f"{trial['counts']['messages']:,}, right" + (f", {max(seconds):g} s" if seconds else "")
 
     return [
         "## A cluster, cell by cell",
         "",
-        "Records of each trial; right means that none was lost, doubled, altered or out of order.",
+        "Records of each trial; right means that none was lost, doubled, altered or out of order. The seconds are",
+        "those from the fault until the sink had new rows, at most 60. Where none stand, no rows were left to come, or",
+        "the trial is older than this measurement.",
         *cells(record["trials"], text),
     ]
 
