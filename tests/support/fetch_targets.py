@@ -44,7 +44,9 @@ class Token:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The whole lines; the last one may be half written."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def numbers_of(log: list[dict[str, Any]], kind: str) -> list[int]:

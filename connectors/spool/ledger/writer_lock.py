@@ -145,18 +145,20 @@ class SpoolLease:
     def acquire(self) -> None:
         """Take the lease, and renew it in the background; raises `SpoolInUseError` if its holder lives."""
         first: Any = None
-        since = time.monotonic()
+        since, attempted = time.monotonic(), set[str | None]()
         log = WaitLog(lambda: f"the lease of the spool {self._store.root} to expire")
         while True:
             data, version = self._store.read_version(LEASE_NAME) or (None, None)
-            free, holder, _ = _parse(data)
+            free, holder, nonce = _parse(data)
             if first is None:
                 first = data
+            if attempted - {nonce}:
+                self._take_over = False  # another challenger was faster, and now its lease is to be judged
             if free or self._take_over or self._has_ended(holder, time.monotonic() - since, changed=data != first):
                 if self._put(version):
                     break
-                # Another challenger was faster; now its lease is to be judged.
-                first, since, self._take_over = None, time.monotonic(), False
+                attempted.add(nonce)
+                first, since = None, time.monotonic()
             else:
                 log.tick()
                 time.sleep(self._poll)

@@ -352,6 +352,26 @@ def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> N
     second.release()
 
 
+def test_taking_over_is_not_stopped_by_a_renewal_meanwhile(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    first, second = spool.lease(), spool.lease(take_over=True)
+    first.acquire()
+    lease = decode(server.objects[LEASE], LEASE)
+
+    def renew() -> None:
+        for count in range(50):
+            server.objects[LEASE] = encode(lease | {"count": count})
+            time.sleep(0.002)
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    while renewing.is_alive():
+        second.acquire()
+        second.release()
+        second = spool.lease(take_over=True)
+    renewing.join()
+    first.release()
+
+
 def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, server: ObjectStoreServer) -> None:
     lease = spool.lease(renew=0.02)
     server.lose_answers("PUT", after=2)
