@@ -74,7 +74,9 @@ class Times:
 
 
 @contextlib.contextmanager
-def query(sink: str, subscription: str, endpoint: str, folder: Path, told: Namespace) -> Iterator[Program]:
+def query(
+    sink: str, subscription: str, endpoint: str, folder: Path, told: Namespace, python: str = sys.executable
+) -> Iterator[Program]:
     """A query of Spark in a process of its own, with default options of the format."""
     root = Path(tempfile.mkdtemp(prefix="bench-stream-", dir=folder))
     places = {"subscriptionId": subscription, "endpoint": endpoint, "spoolLocation": str(root / "spool")}
@@ -82,7 +84,7 @@ def query(sink: str, subscription: str, endpoint: str, folder: Path, told: Names
     try:
         checkpoint = str(root / "checkpoint")
         plan = {"sink": sink, "options": options, "checkpoint": checkpoint, "configuration": dict(told.conf)}
-        with Program("_pubsub_query.py", plan=plan) as program:
+        with Program("_pubsub_query.py", plan=plan, python=python) as program:
             yield program
     finally:
         shutil.rmtree(root)

@@ -2,19 +2,27 @@
 
 Each version is a process with a session of its own, local[2], in the environment that ``./dev --spark VERSION venv``
 makes. `kafka`: a batch read of a topic of two partitions into the noop sink. Beside the rows a second stands the
-processor time of driver, JVM and workers (`-cpu`).
+processor time of driver, JVM and workers (`-cpu`). `pubsub`: a stream of a server that sends as fast as it can, 1 KB a
+message, into the noop sink, default options; the rows of whole batches in one window a round, after a warm-up. Each
+round starts another query. Both processors are busy then, so rows a second say the processor time too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
+from argparse import Namespace
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
+from _canned_pubsub import CannedPubSub
 from _common import Benchmark, interleaved, parser
 from _kafka import Costs, Rig, wanted
+from _processor import ProcessorMeter
 from _program import Program
 from confluent_kafka.admin import AdminClient
+from pubsub_stream import Times, query, row_windows
 
 from tests.chaos.rigs.versions import SPARKS, on_spark
 from tests.servers.kafka_broker import KafkaBroker
@@ -23,6 +31,7 @@ PARTITIONS = 2
 SIZE = 1024
 KAFKA_ROWS = 600_000
 NEWEST = SPARKS[-1]
+WINDOW = Times(windows=1, seconds=8.0, warm_up=15.0)
 
 
 def kafka(stack: contextlib.ExitStack) -> dict[str, str]:
@@ -33,26 +42,35 @@ def kafka(stack: contextlib.ExitStack) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.endpoint, "subscribe": "versions", "startingOffsets": "earliest"}
 
 
-def compare(
-    benchmark: Benchmark, case: str, programs: Mapping[str, Program], options: dict[str, str], rows: int, rounds: int
-) -> None:
+def read_kafka(benchmark: Benchmark, programs: Mapping[str, Program], options: dict[str, str], rounds: int) -> None:
     """Read in the same rounds on each version, after a warm-up that counts the rows."""
     costs = Costs()
-    command = {"format": {"kafka": "kafka_py"}.get(case, case), "options": options}
+    command = {"format": "kafka_py", "options": options}
 
     def run(version: str) -> float:
-        with costs.of(programs[version], version, rows):
+        with costs.of(programs[version], version, KAFKA_ROWS):
             seconds = programs[version].ask(command)["seconds"]
-        return float(rows / seconds)
+        return float(KAFKA_ROWS / seconds)
 
     for program in programs.values():
-        assert program.ask({**command, "count": True})["rows"] == rows
+        assert program.ask({**command, "count": True})["rows"] == KAFKA_ROWS
     rates = {side.name: side for side in interleaved({each: partial(run, each) for each in programs}, rounds)}
     for version in SPARKS[:-1]:
-        benchmark.compare(f"{case}-{version}", rates[version], rates[NEWEST], "rows/s")
+        benchmark.compare(f"kafka-{version}", rates[version], rates[NEWEST], "rows/s")
         spent, newest = (costs.side(each, rounds) for each in (version, NEWEST))
         unit = "s of processor time for a million rows"
-        benchmark.compare(f"{case}-{version}-cpu", spent, newest, unit, less_is_better=True)
+        benchmark.compare(f"kafka-{version}-cpu", spent, newest, unit, less_is_better=True)
+
+
+def stream_pubsub(version: str) -> float:
+    """Return the rows per second of a new query."""
+    python, told = on_spark(version).python, Namespace(options={}, conf=[])
+    with (
+        CannedPubSub(size=SIZE) as server,
+        query("noop", server.subscription, server.address, Path(tempfile.gettempdir()), told, python) as program,
+    ):
+        (rate,) = row_windows(f"pubsub-{version}", program.reports(), WINDOW, ProcessorMeter())
+    return rate
 
 
 def main() -> None:
@@ -64,9 +82,15 @@ def main() -> None:
             each: stack.enter_context(Program("_spark_side.py", python=on_spark(each).python)) for each in SPARKS
         }
         versions = {each: next(program.reports())["spark"] for each, program in programs.items()}
-        benchmark.settings(versions=versions, master="local[2]", bytes=SIZE, kafka_rows=KAFKA_ROWS)
+        benchmark.settings(
+            versions=versions, master="local[2]", bytes=SIZE, kafka_rows=KAFKA_ROWS, pubsub_window=WINDOW
+        )
         if wanted(told, "kafka"):
-            compare(benchmark, "kafka", programs, kafka(stack), KAFKA_ROWS, told.rounds)
+            read_kafka(benchmark, programs, kafka(stack), told.rounds)
+    if wanted(told, "pubsub"):
+        rates = interleaved({each: partial(stream_pubsub, each) for each in SPARKS}, told.rounds)
+        for side in rates[:-1]:
+            benchmark.compare(f"pubsub-{side.name}", side, rates[-1], "rows/s")
     benchmark.finish()
 
 
