@@ -11,10 +11,10 @@ from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
-from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
+from connectors.kinesis.schema import source_schema as kinesis_schema
 from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
@@ -364,7 +364,7 @@ _KINESIS_SINK_COLUMNS = (
 
 def _kinesis() -> str:
     columns = [
-        f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
+        f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in kinesis_schema()
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
     table, details = option_pages(

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.pandas.types import from_arrow_schema
-
 from connectors.core.datasource import (
     BatchReader,
     BatchWriter,
@@ -34,7 +32,7 @@ _KINESIS: Final = connector_named("kinesis")
 with _KINESIS.imports():
     from connectors.kinesis.client.shared import shared_client
     from connectors.kinesis.options.client import client_options
-    from connectors.kinesis.schema import ARROW_SCHEMA
+    from connectors.kinesis.schema import source_schema
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
     from connectors.kinesis.sink.writer import WriteSettings, needs_keys, put_batches, record_limit
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 __all__ = [
-    "SOURCE_SCHEMA",
     "KinesisBatchReader",
     "KinesisBatchWriter",
     "KinesisDataSource",
@@ -62,8 +59,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-SOURCE_SCHEMA: Final = from_arrow_schema(ARROW_SCHEMA)
-"""The columns of the source."""
 _PLANNING_SECONDS: Final = 5.0
 """How long the driver waits for the service before a write; then tasks do."""
 _TASKS_SHARE: Final = 4 / 3
@@ -204,7 +199,7 @@ class KinesisDataSource(ConnectorSource):
     def row_schema(self) -> StructType:
         """Return the one schema, if the options are legal."""
         _KINESIS.read_options(self.options, streaming=None)
-        return SOURCE_SCHEMA
+        return source_schema()
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""

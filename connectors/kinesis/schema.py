@@ -1,10 +1,18 @@
-"""The columns of the source, in Arrow's types: fetchers need them too, and import nothing of Spark."""
+"""The columns of the source, declared once.
 
-from typing import Final
+They are in Arrow's types, since fetchers need them too, and import nothing of Spark; `source_schema` has Spark's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-__all__ = ["ARROW_SCHEMA"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["ARROW_SCHEMA", "source_schema"]
 
 ARROW_SCHEMA: Final = pa.schema(
     [
@@ -19,3 +27,10 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 """The first six are those of Databricks' source; the last two are filled from aggregates of the KPL."""
+
+
+def source_schema() -> StructType:
+    """Return the schema of the source, in Spark's types."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - fetchers import this module without Spark
+
+    return from_arrow_schema(ARROW_SCHEMA)

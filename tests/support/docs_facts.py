@@ -32,9 +32,9 @@ from connectors.json.options import JsonOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
-from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
+from connectors.kinesis.schema import source_schema as kinesis_schema
 from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.kinds import DELETE_ON_STOP
 from connectors.pubsub.options.sink import PubSubWriteOptions
@@ -414,7 +414,7 @@ def codes_of_errors() -> frozenset[str]:
 @cache
 def known_names() -> frozenset[str]:
     """What a name in camelCase may be: an option, a column, a parameter of a public function, or a name of Spark's."""
-    schemas = (STREAM_SCHEMA, DATABRICKS_SCHEMA, KINESIS_SCHEMA, source_schema(headers=True))
+    schemas = (STREAM_SCHEMA, DATABRICKS_SCHEMA, kinesis_schema(), source_schema(headers=True))
     columns = {column for schema in schemas for column in schema.names}
     functions = (getattr(importlib.import_module(module), name) for module, name in public_names())
     parameters = {name for one in functions if inspect.isfunction(one) for name in inspect.signature(one).parameters}

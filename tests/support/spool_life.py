@@ -30,6 +30,7 @@ from connectors.spool.fetching.target import Block, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.segment import SegmentInfo
 from connectors.spool.stream.compaction import CompactionSettings
+from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import read_slices
@@ -328,7 +329,7 @@ class SpoolLife:
         self.stream = SpoolStream(settings, self._start_fetching)
         return self.stream
 
-    def _start_fetching(self, ledger: Ledger, wake: Callable[[], None]) -> tuple[Fetching, float]:
+    def _start_fetching(self, ledger: Ledger, wake: Callable[[], None]) -> StartedFetching:
         identity = ledger.identity
         plan = FetchPlan(
             "",
@@ -339,7 +340,7 @@ class SpoolLife:
             segment_rows=4,
             segment_bytes=40,
         )
-        return Fetching(plan, self.service, wake), 1e6
+        return StartedFetching(Fetching(plan, self.service, wake), 1e6)
 
     def publish_and_read(self, query: InProcessQuery, count: int, timeout: float = 30.0) -> None:
         """Publish messages, and run batches until all that was ever published is in the sink."""

@@ -12,7 +12,7 @@ from connectors.core.retry import OutageRule
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import Fetching, StartFetching
+from connectors.spool.stream.fetchers import StartedFetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import read_slices
@@ -35,8 +35,8 @@ class NoFetchers:
         pass
 
 
-def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> tuple[Fetching, float]:
-    return NoFetchers(), 86_400.0
+def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> StartedFetching:
+    return StartedFetching(NoFetchers(), 86_400.0)
 
 
 @contextlib.contextmanager

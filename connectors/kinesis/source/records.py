@@ -246,19 +246,17 @@ def _batch(
     numbers: Sequence[int],
     owners: Sequence[Record],
 ) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(keys, pa.string()),
-            pa.array(data, pa.binary()),
-            pa.repeat(pa.scalar(place[0], pa.string()), len(data)),
-            pa.repeat(pa.scalar(place[1], pa.string()), len(data)),
-            pa.array([record.SequenceNumber for record in owners], pa.string()),
-            _times(owners),
-            pa.array(numbers, pa.int64()),
-            hash_keys,
-        ],
-        schema=ARROW_SCHEMA,
-    )
+    columns = {
+        "partitionKey": keys,
+        "data": data,
+        "stream": pa.repeat(pa.scalar(place[0], pa.string()), len(data)),
+        "shardId": pa.repeat(pa.scalar(place[1], pa.string()), len(data)),
+        "sequenceNumber": [record.SequenceNumber for record in owners],
+        "approximateArrivalTimestamp": _times(owners),
+        "subSequenceNumber": numbers,
+        "explicitHashKey": hash_keys,
+    }
+    return pa.RecordBatch.from_pydict(columns, ARROW_SCHEMA)
 
 
 def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Iterator[list[_Span]]:

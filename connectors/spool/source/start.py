@@ -15,7 +15,7 @@ from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
 from connectors.spool.source.options import FetchMode, SegmentCompression, SpoolOptions
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import Fetching
+from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
 from connectors.spool.stream.settings import StreamSettings
 
@@ -63,13 +63,13 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
 
 def _start_fetching(
     connector: SpoolConnector[S], options: S, ledger: Ledger, wake: Callable[[], None]
-) -> tuple[Fetching, float]:
+) -> StartedFetching:
     feeds = connector.feeds(options, SpoolStart(ledger.state.ordinal == 0, partial(carry_out_seek, ledger)))
     horizon = max(feed.horizon for feed in feeds)
     if options.dedup_horizon is not None:
         horizon = options.dedup_horizon
     if options.fetch is FetchMode.EXTERNAL:
-        return ExternalFetching(ledger, options.max_reader_age), horizon
+        return StartedFetching(ExternalFetching(ledger, options.max_reader_age), horizon)
     group = FetcherGroup(
         on_published=lambda _fetcher, _number: wake(),
         may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
@@ -79,7 +79,7 @@ def _start_fetching(
         plan = replace(fetch_plan(connector, options, feed, ledger.identity), source=source)
         group.add(plan, _fetcher_count(options, name, feed))
     group.start()
-    return group, horizon
+    return StartedFetching(group, horizon)
 
 
 def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:

@@ -24,7 +24,7 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.guard import RETRY_SECONDS, Guard, Signals
 
-__all__ = ["SOURCE_ERRORS", "FetcherStart", "Fetching", "StartFetching", "Started"]
+__all__ = ["SOURCE_ERRORS", "FetcherStart", "Fetching", "StartFetching", "Started", "StartedFetching"]
 
 SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""
@@ -48,8 +48,21 @@ class Fetching(Protocol):
         """End the fetchers; what they hold is published or handed back."""
 
 
-StartFetching = Callable[[Ledger, Callable[[], None]], tuple[Fetching, float]]
-"""Starts the fetchers of a ledger's spool; returns them, and the seconds for which ids are kept.
+@dataclass(frozen=True, slots=True)
+class StartedFetching:
+    """What the start of the fetchers returns.
+
+    Attributes:
+        fetching: the fetchers.
+        dedup_horizon: seconds for which ids are retained.
+    """
+
+    fetching: Fetching
+    dedup_horizon: float
+
+
+StartFetching = Callable[[Ledger, Callable[[], None]], StartedFetching]
+"""Starts the fetchers of a ledger's spool; returns them, and how long ids are retained.
 
 The second argument is to be called when a segment was published.
 """
@@ -124,7 +137,7 @@ class FetcherStart:
 
     def _start(self) -> None:
         try:
-            fetching, horizon = self._start_fetching(self._ledger, self._signals.segment_reported)
+            started = self._start_fetching(self._ledger, self._signals.segment_reported)
         except SOURCE_ERRORS as error:
             # How long ids count is unknown, so the longest time there is.
             self.started = Started(Compaction(self._ledger, self._settings), source_error=error)
@@ -132,9 +145,10 @@ class FetcherStart:
             self._signals.stopping.wait(self._outage.next_delay_seconds(error))
         else:
             self._outage.reset()
-            self.started = Started(Compaction(self._ledger, replace(self._settings, horizon=horizon)), fetching)
+            compaction = Compaction(self._ledger, replace(self._settings, horizon=started.dedup_horizon))
+            self.started = Started(compaction, started.fetching)
             if self._signals.stopping.is_set():
-                fetching.stop()
+                started.fetching.stop()
         self._signals.wake.set()
 
     def _merge(self, compaction: Compaction) -> None:

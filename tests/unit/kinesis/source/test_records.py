@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from connectors.core.arrow import arrow_schema
 from connectors.kinesis.client.responses import Record
-from connectors.kinesis.datasource import SOURCE_SCHEMA
-from connectors.kinesis.schema import ARROW_SCHEMA
+from connectors.kinesis.schema import ARROW_SCHEMA, source_schema
 from connectors.kinesis.source.records import (
     MAGIC,
     MAX_BYTES,
@@ -141,11 +140,11 @@ def test_what_has_a_right_checksum_and_cannot_be_read_is_a_record_like_any_other
 
 
 def test_columns_have_the_declared_types() -> None:
-    assert SOURCE_SCHEMA.simpleString() == (
+    assert source_schema().simpleString() == (
         "struct<partitionKey:string,data:binary,stream:string,shardId:string,sequenceNumber:string,"
         "approximateArrivalTimestamp:timestamp,subSequenceNumber:bigint,explicitHashKey:string>"
     )
-    assert arrow_schema(SOURCE_SCHEMA).equals(ARROW_SCHEMA)
+    assert arrow_schema(source_schema()).equals(ARROW_SCHEMA)
 
 
 def test_rows_of_aggregates_and_others_stand_in_order(message: Any) -> None:

@@ -13,7 +13,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.fetchers import Fetching
+from connectors.spool.stream.fetchers import StartedFetching
 from tests.support.spool_streams import open_stream, start_nothing
 from tests.support.spool_writing import HandSpool
 from tests.support.waiting import wait_for
@@ -59,7 +59,7 @@ def test_a_pause_while_ids_are_written_leaves_no_run_that_only_the_record_knows(
 def test_fetchers_are_started_when_the_pause_at_the_start_is_over(tmp_path: Path, code: int) -> None:
     calls: list[int] = []
 
-    def start(ledger: Ledger, wake: Callable[[], None]) -> tuple[Fetching, float]:
+    def start(ledger: Ledger, wake: Callable[[], None]) -> StartedFetching:
         calls.append(len(calls))
         if len(calls) < 3:
             raise OSError(code, os.strerror(code), "a store")

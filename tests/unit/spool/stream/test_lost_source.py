@@ -18,7 +18,7 @@ from connectors.core.errors import (
 )
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.fetchers import Fetching
+from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.spool_streams import NoFetchers, open_stream, rows_of
 from tests.support.spool_writing import SOURCES, HandSpool
@@ -44,17 +44,15 @@ class LostFetchers(NoFetchers):
             self._at_end.pop()()
 
 
-def lost_at_the_start(error: ConnectorError) -> Callable[..., tuple[Fetching, float]]:
-    def start(_ledger: Ledger, _wake: Callable[[], None]) -> tuple[Fetching, float]:
+def lost_at_the_start(error: ConnectorError) -> Callable[..., StartedFetching]:
+    def start(_ledger: Ledger, _wake: Callable[[], None]) -> StartedFetching:
         raise error
 
     return start
 
 
-def lost_later(
-    error: ConnectorError, at_end: Callable[[], None] = lambda: None
-) -> Callable[..., tuple[Fetching, float]]:
-    return lambda _ledger, _wake: (LostFetchers(error, at_end), 86_400.0)
+def lost_later(error: ConnectorError, at_end: Callable[[], None] = lambda: None) -> Callable[..., StartedFetching]:
+    return lambda _ledger, _wake: StartedFetching(LostFetchers(error, at_end), 86_400.0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import Fetching
+from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
@@ -94,7 +94,7 @@ def query(server: ObjectStoreServer, compaction: CompactionSettings) -> Iterator
     spool.identity()
     reports: list[Callable[[], None]] = []
 
-    def start(ledger: Ledger, report: Callable[[], None]) -> tuple[Fetching, float]:
+    def start(ledger: Ledger, report: Callable[[], None]) -> StartedFetching:
         reports.append(report)
         return start_nothing(ledger, report)
 
