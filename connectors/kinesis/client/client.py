@@ -182,10 +182,11 @@ class KinesisClient:
         response: bytes = self.call("put_records", stream, **parameters)[_BODY]
         return response
 
-    def put_record(self, stream: str, body: bytes) -> str:
-        """Make one PutRecord whose body is finished; return the record's sequence number."""
+    def put_record(self, stream: str, body: bytes) -> tuple[str, str]:
+        """Make one PutRecord whose body is finished; return the record's shard and sequence number."""
         parameters = {**_VALID_RECORDS[0], **stream_named(stream), _BODY: body}
-        return str(self.call("put_record", stream, **parameters)["SequenceNumber"])
+        response = self.call("put_record", stream, **parameters)
+        return str(response["ShardId"]), str(response["SequenceNumber"])
 
 
 def _position_parameters(position: Position, kind: str, number: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
 from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
@@ -44,16 +44,16 @@ class KinesisWriteOptions(KinesisClientOptions):
         "ordered",
         BOOLEAN,
         "Rows of one partition key reach the stream in the order in which their task has them: one call for each row, "
-        "some keys at a time. Repartition by partitionKey, and sort within the partitions, so that a key's rows are in "
-        "one task. PutRecords, which is used otherwise, keeps no order.",
+        "some keys at a time, or, with aggregation, for each aggregate, some shards at a time. Repartition by "
+        "partitionKey, and sort within the partitions, so that a key's rows are in one task. PutRecords, which is used "
+        "otherwise, keeps no order.",
         default="false",
     )
     aggregation: bool = option(
         "aggregation",
         BOOLEAN,
         "Rows of one shard are put as one record, an aggregate of the Kinesis Producer Library, which its readers take "
-        "apart: this source, the KCL, Firehose and Lambda with AWS's modules. Others see the aggregates. They keep no "
-        "order, so it cannot be given with ordered.",
+        "apart: this source, the KCL, Firehose and Lambda with AWS's modules. Others see the aggregates.",
         default="false",
         aliases=("aggregationEnabled", "kinesis.sink.aggregationEnabled"),
     )
@@ -99,8 +99,6 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     if options.stream_name is not None and options.stream_arn is not None:
         what = "Both streamName and streamARN are given"
         raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one of them, or neither.")
-    if options.ordered and options.aggregation:
-        raise conflict(FORMAT, "aggregation", "ordered", "aggregates keep no order", "Leave one of them out.")
     for name, value, pattern in (
         ("streamName", options.stream_name, NAME),
         ("streamARN", options.stream_arn, STREAM_ARN),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.client import KinesisClientOptions
 
 __all__ = [
+    "LANES",
     "Answered",
     "Attempts",
     "Record",
@@ -41,6 +42,8 @@ __all__ = [
 
 _IN_FLIGHT: Final = 4
 """Requests of a task on their way at a time, of up to 5 MB each: with one, a task would wait for most of its time."""
+LANES: Final = 10
+"""Keys, or shards, of which a task puts records at a time with ``ordered``."""
 _DEFAULT_BYTES: Final = 5 << 20
 _SHOWN_CHARACTERS: Final = 100
 _MORE_SHARDS: Final = (
@@ -252,8 +255,18 @@ class Requests:
             waiting = failed
 
 
-def put_in_order(client: KinesisClient, stream: str, record: Record, before: str | None, attempts: Attempts) -> str:
-    """Put a record after the one with the number ``before``; return its number."""
+def put_in_order(
+    client: KinesisClient,
+    stream: str,
+    record: Record,
+    before: str | None,
+    attempts: Attempts,
+    rows: Sequence[Record] = (),
+) -> tuple[str, str]:
+    """Put a record after the one with the number ``before``; return its shard and number.
+
+    Errors name one of ``rows``, where the record is an aggregate of them.
+    """
     named = msgspec.UNSET if before is None else before
     body = _ENCODER.encode(
         _OrderedRequest(record.Data, record.PartitionKey, record.ExplicitHashKey, named, **stream_named(stream))
@@ -262,7 +275,7 @@ def put_in_order(client: KinesisClient, stream: str, record: Record, before: str
         try:
             return client.put_record(stream, body)
         except ConnectorError as error:
-            attempts.wait(error, (record,))
+            attempts.wait(error, rows or (record,))
 
 
 def _refused(

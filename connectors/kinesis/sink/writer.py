@@ -1,7 +1,7 @@
 """Puts rows into streams. A row is done when the service has acknowledged it; none is dropped, whatever its age.
 
 PutRecords takes many records and may refuse some of them: only those are sent again, so records of one key can change
-places. With ``ordered`` each row is a PutRecord that names the number of the one before it of the same key, which is
+places. With ``ordered`` each record is a PutRecord that names the number of the one before it of the same key, which is
 the only order that the service keeps. With ``aggregation`` a record is many rows of one shard; see `aggregating`.
 """
 
@@ -17,8 +17,9 @@ from zlib import crc32
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client.shared import patiently, shared_client
-from connectors.kinesis.sink.aggregating import AggregateWriter
+from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregateWriter
 from connectors.kinesis.sink.requests import (
+    LANES,
     Attempts,
     Record,
     Requests,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["WriteSettings", "needs_keys", "put_batches", "record_limit"]
 
 _log = logging.getLogger(__name__)
-_LANES: Final = 10
-"""Keys that are put at a time with ``ordered``."""
 _DEFAULT_RECORD_KIB: Final = 1024
 _IGNORES_KEYS: Final = "AUTO"
 
@@ -108,7 +107,7 @@ def put_batches(
 def _writer(settings: WriteSettings) -> type[_Writer]:
     if settings.aggregate_bytes is None:
         return _OrderedWriter if settings.ordered else _RecordWriter
-    return AggregateWriter
+    return OrderedAggregateWriter if settings.ordered else AggregateWriter
 
 
 def _refuse_larger(rows: Rows, limit: int) -> None:
@@ -144,14 +143,14 @@ class _OrderedWriter:
         self._options = settings.client
         self._failed = threading.Event()
         self._sleep = sleep or self._failed.wait
-        self._numbers: list[dict[tuple[str, str], str]] = [{} for _ in range(_LANES)]
+        self._numbers: list[dict[tuple[str, str], str]] = [{} for _ in range(LANES)]
 
     def put(self, rows: Rows, limit: int) -> None:
         del limit
         lanes: dict[int, list[Record]] = defaultdict(list)
         for record in rows.records:
-            lanes[crc32(f"{rows.stream}/{record.PartitionKey}".encode()) % _LANES].append(record)
-        with ThreadPoolExecutor(_LANES, thread_name_prefix="kinesis-put") as pool:
+            lanes[crc32(f"{rows.stream}/{record.PartitionKey}".encode()) % LANES].append(record)
+        with ThreadPoolExecutor(LANES, thread_name_prefix="kinesis-put") as pool:
             numbers = [self._numbers[number] for number in lanes]
             list(pool.map(self._run, [rows.stream] * len(lanes), lanes.values(), numbers))
 
@@ -168,7 +167,7 @@ class _OrderedWriter:
             key = stream, record.PartitionKey
             try:
                 attempts = Attempts(self._options, self._sleep)
-                numbers[key] = put_in_order(self._client, stream, record, numbers.get(key), attempts)
+                _, numbers[key] = put_in_order(self._client, stream, record, numbers.get(key), attempts)
             except BaseException:
                 self._failed.set()
                 raise

@@ -27,7 +27,7 @@ MORE_THAN_TEN = 30
 QUICK = {"maxRetryInterval": "100ms"}
 ROWS = StructType([StructField("partitionKey", StringType()), StructField("data", BinaryType())])
 PLANNING = ("ListShards", "DescribeStreamSummary", "GetShardIterator", "GetRecords")
-SINKS = ({}, {"ordered": "true"}, {"aggregation": "true"})
+SINKS = ({}, {"ordered": "true"}, {"aggregation": "true"}, {"aggregation": "true", "ordered": "true"})
 
 
 @pytest.fixture(scope="module")

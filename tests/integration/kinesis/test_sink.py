@@ -354,7 +354,6 @@ class TestPlanning:
         ("more", "code"),
         [
             ({"streamARN": "arn:aws:kinesis:us-east-1:000000000000:stream/orders"}, "OPTION_CONFLICT"),
-            ({"aggregation": "true", "ordered": "true"}, "OPTION_CONFLICT"),
             ({"streamName": "two,streams"}, "OPTION_ILLEGAL"),
             ({"maxRecordsPerRequest": 501}, "OPTION_ILLEGAL"),
             ({"maxBytesPerRequest": "11m"}, "OPTION_ILLEGAL"),

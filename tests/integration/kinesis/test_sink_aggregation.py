@@ -113,9 +113,18 @@ def has_put(server: KinesisServerProcess, calls: int) -> bool:
     return server.call_counts("orders").get("PutRecords", 0) >= calls
 
 
-def before_the_first_put(server: KinesisServer, reshard: Callable[[], object]) -> Callable[[float], object]:
+def by_key(rows: list[UserRecord]) -> dict[str, list[UserRecord]]:
+    found: dict[str, list[UserRecord]] = {}
+    for each in rows:
+        found.setdefault(each.key, []).append(each)
+    return found
+
+
+def before_the_first_put(
+    server: KinesisServer, reshard: Callable[[], object], call: str = "PutRecords"
+) -> Callable[[float], object]:
     """Refuse the first call of each shard, and return a sleep that reshards once before any of them is made again."""
-    server.throttle("PutRecords", 4)
+    server.throttle(call, 4)
     lock, done = threading.Lock(), []
 
     def sleep(_seconds: float) -> None:
@@ -302,6 +311,83 @@ class TestReshards:
 
     def test_shards_that_are_never_as_listed_end_the_task(self, server: KinesisServer) -> None:
         writer = KinesisDataSource(options(server.url, numRetries=0)).batch_writer(SCHEMA)
+        server.ignore_keys("orders")
+        with pytest.raises(ConnectorError, match="KINESIS_AGGREGATE_MISPLACED") as raised:
+            writer.write(iter([batch(numbered(1000))]))
+        assert raised.value.transient
+
+
+ORDERED = {"ordered": "true", "aggregationMaxSize": "2k"}
+
+
+@pytest.mark.guarantee
+class TestOrder:
+    """By the KCL, each row once, and those of a key as they were written."""
+
+    def test_rows_of_a_key_keep_their_order_though_calls_are_refused(self, server: KinesisServer) -> None:
+        rows = numbered(6000)
+        server.throttle("PutRecord", 20)
+        write(server, *[batch(rows[start : start + 1000]) for start in range(0, 6000, 1000)], **ORDERED)
+        assert by_key(by_kcl(server)) == by_key(by_our_source(server)) == by_key(rows)
+        calls = server.call_counts("orders")
+        assert "PutRecords" not in calls
+        assert calls["PutRecord"] < len(rows) / 5
+
+    def test_row_that_is_put_as_it_is_keeps_its_place(self, server: KinesisServer) -> None:
+        rows = [UserRecord("key", b"%d" % number + b"." * (3000 if number % 5 == 2 else 0)) for number in range(40)]
+        write(server, batch(rows), **ORDERED)
+        assert by_kcl(server) == by_our_source(server) == rows
+
+    def test_split_between_packing_and_putting_keeps_the_order(self, server: KinesisServer) -> None:
+        shards = server.shards("orders")
+        reshard = before_the_first_put(
+            server, lambda: [server.split("orders", shard) for shard in shards], call="PutRecord"
+        )
+        rows = numbered(2000)
+        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]), **ORDERED)
+        assert len(server.shards("orders")) == 12
+        assert by_key(by_kcl(server)) == by_key(rows)
+
+    def test_merge_between_packing_and_putting_puts_nothing_twice(self, server: KinesisServer) -> None:
+        merged = server.shards("orders")[1:3]
+        reshard = before_the_first_put(server, lambda: server.merge("orders", *merged), call="PutRecord")
+        rows = numbered(2000)
+        write_with(server, reshard, batch(rows[:1500]), batch(rows[1500:]), **ORDERED)
+        assert by_key(by_kcl(server)) == by_key(by_our_source(server)) == by_key(rows)
+
+    def test_reshards_while_a_task_writes_keep_the_order(self, server: KinesisServer) -> None:
+        rows = numbered(6000)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for number in range(12):
+                yield batch(rows[number * 500 : (number + 1) * 500])
+                shards = sorted(server.shards("orders", only_open=True), key=ranges(server).__getitem__)
+                if number % 3 == 2:
+                    server.merge("orders", *shards[1:3])
+                else:
+                    server.split("orders", shards[number % len(shards)])
+
+        writer = KinesisDataSource(options(server.url, **ORDERED)).batch_writer(SCHEMA)
+        assert writer.write(batches()).rows == len(rows)
+        assert by_key(by_kcl(server)) == by_key(rows)
+
+    def test_cut_connection_repeats_an_aggregate_in_its_place(self, server: KinesisServer) -> None:
+        server.cut("PutRecord")
+        server.cut("PutRecord", after_effect=True)
+        rows = numbered(1000, keys=1)
+        write(server, batch(rows), **ORDERED)
+        found = by_kcl(server)
+        assert list(dict.fromkeys(found)) == rows
+        assert len(found) > len(rows)  # the second call had taken effect
+
+    def test_error_names_a_row_and_not_its_aggregate(self, server: KinesisServer) -> None:
+        server.throttle("PutRecord", 1000)
+        with pytest.raises(ConnectorError, match=r"rows are not put") as raised:
+            write(server, batch(numbered(100, keys=1)), numRetries=1, **ORDERED)
+        assert "partitionKey 'key-0'" in raised.value.where
+
+    def test_shards_that_are_never_as_listed_end_the_task(self, server: KinesisServer) -> None:
+        writer = KinesisDataSource(options(server.url, numRetries=0, **ORDERED)).batch_writer(SCHEMA)
         server.ignore_keys("orders")
         with pytest.raises(ConnectorError, match="KINESIS_AGGREGATE_MISPLACED") as raised:
             writer.write(iter([batch(numbered(1000))]))
