@@ -11,11 +11,14 @@ from connectors.avro.errors import AvroDataError
 from tests.chaos.rigs.avro_trial import Codec, run_trial
 from tests.support.clients import find_java_client
 
-pytestmark = [
-    pytest.mark.skipif(bool(find_java_client("avro").reason), reason="Java's Avro cannot be had here"),
-    pytest.mark.may_skip_in_ci("Maven may not serve Java's Avro"),
-]
+pytestmark = pytest.mark.may_skip_in_ci("Maven may not serve Java's Avro")
 SEED, ROWS = 7, 250
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _java() -> None:
+    if reason := find_java_client("avro").reason:
+        pytest.skip(reason)
 
 
 class Altered(Codec):
