@@ -194,7 +194,9 @@ class ColumnDecoder:
         else:
             lengths = unzigzag(self._raw(batch, cursor))
             bad = lengths < 0
-            if bad.any():
+            if node.arrow is None:
+                lengths[bad] = 0  # as in Java
+            elif bad.any():
                 self._fail(batch, cursor, bad, "has a length of less than 0")
                 lengths[bad] = 0
         bad = lengths > cursor.end - cursor.place
@@ -227,12 +229,12 @@ class ColumnDecoder:
 
     def _enum(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
         index = unzigzag(self._raw(batch, cursor, _INT_BYTES))
+        if node.arrow is None:
+            return None  # as in Java, which symbol it is does not matter
         bad = (index < 0) | (index >= len(node.symbols))
         if bad.any():
             self._fail(batch, cursor, bad, f"has a symbol that an enum of {len(node.symbols)} does not have")
             index[bad] = 0
-        if node.arrow is None:
-            return None
         unknown = np.array([symbol is None for symbol in node.symbols])
         if unknown.any():
             bad = unknown[index]
@@ -296,21 +298,27 @@ class ColumnDecoder:
         pending = np.arange(len(cursor.rows))
         while len(pending):
             block = cursor.pick(pending)
-            counts = self._counts(batch, node.item, block, totals[pending])
+            counts = self._counts(batch, node, block, totals[pending])
             cursor.place[pending] = block.place
             pending, counts = pending[counts > 0], counts[counts > 0]
             totals[pending] += counts
             self._block(batch, items, cursor, (pending, counts.copy()), level + 1)
         return None if node.arrow is None else items.column(node, len(cursor.rows))
 
-    def _counts(self, batch: Batch, item: Node, cursor: Cursor, totals: Places) -> Places:
+    def _counts(self, batch: Batch, node: Node, cursor: Cursor, totals: Places) -> Places:
         """Read how many items come next; 0 at the end, and where there is no room for them."""
-        counts = unzigzag(self._raw(batch, cursor))
-        sized = np.flatnonzero(counts < 0)
-        if len(sized):
-            counts[sized] = -counts[sized]
+        assert node.item is not None  # noqa: S101 - of an array or a map
+        item, counts = node.item, unzigzag(self._raw(batch, cursor))
+        while len(sized := np.flatnonzero(counts < 0)):
             part = cursor.pick(sized)
-            self._raw(batch, part)  # how many bytes they have
+            sizes = np.maximum(unzigzag(self._raw(batch, part)), 0)  # how many bytes the items have
+            if node.arrow is not None:
+                cursor.place[sized], counts[sized] = part.place, -counts[sized]
+                break
+            bad = sizes > part.end - part.place
+            part.place = part.place + np.where(bad, 0, sizes)
+            self._fail(batch, part, bad, _EARLY)
+            counts[sized] = unzigzag(self._raw(batch, part))  # of the next block
             cursor.place[sized] = part.place
         room = (cursor.end - cursor.place) // item.least if item.least else EMPTY_ITEMS - totals
         bad = (counts > room) | (counts < 0)

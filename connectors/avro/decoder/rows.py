@@ -73,12 +73,23 @@ def _unpack(form: struct.Struct, data: bytes, place: int) -> tuple[float, int]:
 
 def _read_bytes(data: bytes, place: int) -> tuple[bytes, int]:
     length, place = read_long(data, place)
+    end = _behind(data, place, length)
+    return data[place:end], end
+
+
+def _behind(data: bytes, place: int, length: int) -> int:
+    """Return the place behind so many bytes."""
     if length < 0:
         raise BadRowError(f"has a length of {length}")
-    end = place + length
-    if end > len(data):
+    if place + length > len(data):
         raise IndexError
-    return data[place:end], end
+    return place + length
+
+
+def _drop_bytes(data: bytes, place: int) -> tuple[None, int]:
+    """Pass over bytes that the reader drops: as in Java, a negative length is none."""
+    length, place = read_long(data, place)
+    return None, _behind(data, place, max(length, 0))
 
 
 def _read_null(data: bytes, place: int) -> tuple[None, int]:  # noqa: ARG001 - as the others
@@ -135,6 +146,8 @@ class RowDecoder:
         return self._made[id(node)]
 
     def _make(self, node: Node) -> Read:
+        if node.arrow is None and node.kind in {"bytes", "string"}:
+            return _drop_bytes
         if node.kind in _READERS:
             return self._leaf(node, _READERS[node.kind])
         makers = {
@@ -181,15 +194,17 @@ class RowDecoder:
             if not 0 <= index < len(symbols):
                 raise BadRowError(f"has the symbol {index} of an enum of {len(symbols)}")
             symbol = symbols[index]
-            if symbol is None and node.arrow is not None:
+            if symbol is None:
                 raise BadRowError(f"has the symbol {index} of an enum, which the reader's does not have")
-            return symbol or b"", place
+            return symbol, place
 
-        return read
+        # As in Java, which symbol it is does not matter in what the reader drops.
+        return _read_int if node.arrow is None else read
 
     def _list(self, node: Node) -> Read:
         assert node.item is not None  # noqa: S101 - of an array or a map
         read_item, least, is_map = self.reader(node.item), node.item.least, node.kind == "map"
+        dropped = node.arrow is None
 
         def read(data: bytes, place: int) -> tuple[list[Any], int]:
             self._enter()
@@ -197,8 +212,10 @@ class RowDecoder:
             while True:
                 count, place = read_long(data, place)
                 if count < 0:
-                    count = -count
-                    place = read_long(data, place)[1]
+                    count, (size, place) = -count, read_long(data, place)
+                    if dropped:
+                        place = _behind(data, place, max(size, 0))
+                        continue
                 if count == 0:
                     break
                 room = (len(data) - place) // least if least else EMPTY_ITEMS - len(values)
@@ -208,7 +225,7 @@ class RowDecoder:
                     value, place = read_item(data, place)
                     values.append(value)
             self._depth -= 1
-            return (_entries(values) if is_map and node.arrow is not None else values), place
+            return (_entries(values) if is_map and not dropped else values), place
 
         return read
 

@@ -28,6 +28,7 @@ _FORMAT = 1
 _CONFIDENCE = 0.95
 _CODE_CHARACTERS = 16
 _RUN_BY = {
+    "avro": ("avro", "functions"),
     "clients": ("kafka", "kinesis", "pubsub"),
     "cluster": ("kafka", "kinesis", "pubsub"),
     "hostile": ("cli", "kafka", "kinesis", "observe", "protobuf", "pubsub"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -146,6 +147,44 @@ def hostile(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def avro(record: Mapping[str, Any]) -> list[str]:
+    """Return what was compared with the other implementations of Avro."""
+    sums: Counter[str] = Counter()
+    for trial in record["trials"]:
+        sums.update(trial.get("counts", {}))
+    wrong = [_short(trial) for trial in record["trials"] if not trial["ok"]]
+    java, fastavro = record["settings"]["java_avro"], record["versions"]["fastavro"]
+    rows = [(what, f"{sums[name]:,}") for name, what in AVRO_COUNTS.items()]
+    rows.append(("differences", f"**{'; '.join(wrong)}**" if wrong else f"{sums['wrong']:,}"))
+    return [
+        "## Random Avro values",
+        "",
+        (
+            f"Read and written by `from_avro` and `to_avro`, by Java's Avro {java} and by fastavro {fastavro}: what we "
+            "read is compared with what Java reads, of damaged messages too, and with fastavro where nothing was "
+            "damaged; what we write with what both read of it; and what Java writes, with lists in blocks, with what "
+            "we read. Each comparison must see the faults that are planted into it: a changed value, a row too few, "
+            "a row that is NULL, neighbours in the wrong order. fastavro fails where a type has its name in one "
+            "schema and is defined in the other, and of a reader's union takes another branch than Java."
+        ),
+        *table(("", "count"), rows),
+    ]
+
+
+AVRO_COUNTS = {
+    "schemas": "schemas",
+    "resolved": "of which the reader has another one",
+    "rows": "messages",
+    "damaged": "of which cut or changed",
+    "bad_rows": "bad rows, for Java and for us",
+    "compared": "comparisons of rows",
+    "not_in_fastavro": "messages that fastavro cannot read, or reads in another way than Java",
+    "planted": "planted faults",
+    "planted_seen": "of which seen",
+}
+"""What the record counts, in words."""
+
+
 HOSTILE_USED = ("same", "accepted", "read", "shown", "forged", "bad_rows")
 """What became of attempts that were not refused: the count has the name of each."""
 
@@ -190,6 +229,7 @@ def _counted(trials: Sequence[Trial]) -> str:
 
 
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "avro": avro,
     "network": network,
     "hostile": hostile,
     "cluster": cluster,

@@ -24,6 +24,7 @@ __all__ = [
     "as_bytes",
     "as_field",
     "as_text",
+    "client_version",
     "client_versions",
     "find_java_client",
     "run_go_client",
@@ -61,15 +62,15 @@ def client_versions() -> dict[str, str]:
         "amazon-kinesis-producer": "kinesis-producer",
         "amazon-kinesis-client": "kinesis-consumer",
     }
-    found = {name: _version_of(class_path(pom).jars, name) for name, pom in jars.items()}
+    found = {name: client_version(pom, name) for name, pom in jars.items()}
     pinned = re.search(r"cloud.google.com/go/pubsub/v2 (\S+)", (_FOLDER / "pubsub" / "go.mod").read_text())
     assert pinned
     return {**found, "cloud.google.com/go/pubsub/v2": pinned[1]}
 
 
-def _version_of(jars: Sequence[str], name: str) -> str:
-    """Return the version of a jar among those of a class path; empty when Maven has found none."""
-    found = (re.fullmatch(rf"{name}-([\d.]+)\.jar", Path(jar).name) for jar in jars)
+def client_version(pom: str, name: str) -> str:
+    """Return the version of a jar among those of a pom; empty when Maven has found none."""
+    found = (re.fullmatch(rf"{name}-([\d.]+)\.jar", Path(jar).name) for jar in class_path(pom).jars)
     return next((match[1] for match in found if match), "")
 
 

@@ -126,3 +126,20 @@ def test_a_move_that_broke_off_is_shown_as_wrong() -> None:
     trial = {"ok": False, "part": "kafka-moves", "faults": ["AssertionError: not in 120 s"]}
     text = page(Report({"versions": record(trial, what="versions")}))
     assert row(text, MOVED)[0] == "**1, wrong in 1 trial**"
+
+
+def test_random_avro_values_are_counted_and_a_difference_is_shown() -> None:
+    counts = {"rows": 1000, "schemas": 16, "damaged": 90, "compared": 5000, "wrong": 0, "planted": 9, "planted_seen": 9}
+    good = {"ok": True, "faults": [], "counts": counts}
+    bad = {"ok": False, "faults": ["schema 3, read, row 4: 1 expected, 2 found"], "counts": {**counts, "wrong": 1}}
+    fixed = {"settings": {"java_avro": "1.12.1"}}
+    made = record(good, good, what="avro") | fixed
+    made["versions"]["fastavro"] = "1.13.1"
+    text = page(Report({"avro": made}))
+    assert row(text, "messages") == ["2,000"]
+    assert row(text, "of which seen") == ["18"]
+    assert row(text, "differences") == ["0"]
+    assert "fastavro 1.13.1" in text
+    failed = page(Report({"avro": {**made, "trials": [*made["trials"], {"trial": "two", "part": "random", **bad}]}}))
+    assert row(failed, "differences") == [f"**{bad['faults'][0]}**"]
+    assert text.startswith("# What each connector does under each fault\n\n**0 faults")

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.avro_cases import ORDER, VALUE, decimal
+from tests.support.avro_cases import ORDER, VALUE, decimal, record
 from tests.support.avro_rig import batches, decode, decoders, encode, plain
+from tests.support.avro_writes import ENUM
 
 SPARK_VALUE = {**VALUE, "counts": [("a", 1), ("b", -2)], "any": {"member0": None, "member1": None, "member2": b"abc"}}
 
@@ -195,3 +196,34 @@ def test_decoding_loads_no_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "[1, 1]\nFalse\n"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "data"),
+    [
+        (ENUM, "06"),
+        (ENUM, "05"),
+        ("string", "01"),
+        ("bytes", "ff ff ff ff ff ff ff ff ff 01"),
+        ({"type": "array", "items": "string"}, "01 04 ff ff 00"),
+        ({"type": "array", "items": "string"}, "01 03 00"),
+        ({"type": "map", "values": "int"}, "03 06 ff ff ff 05 02 ff 00"),
+        ({"type": "array", "items": {"type": "array", "items": "int"}}, "02 01 02 ff 00 00"),
+    ],
+)
+def test_what_the_reader_drops_is_passed_over_as_in_java(dropped: Any, data: str) -> None:
+    """Java checks no symbol there, passes over a block of a list by its size, and takes a negative one for 0."""
+    writer, reader = record("A", ("gone", dropped), ("a", "int")), record("A", ("a", "int"))
+    rows = [bytes.fromhex(data) + b"\x08"] * 70
+    decoded = decode(rows, writer, reader)
+    assert not decoded.errors
+    assert decoded.values.to_pylist() == [{"a": 4}] * 70
+
+
+@pytest.mark.parametrize("size", ["08", "0a", "feffffffffffffffff01"])
+def test_a_block_of_a_dropped_list_that_ends_elsewhere_is_a_bad_row(size: str) -> None:
+    writer = record("A", ("gone", {"type": "array", "items": "string"}), ("a", "int"))
+    bad, good = bytes.fromhex(f"01{size}00"), bytes.fromhex("01040261000008")
+    decoded = decode([good, bad, good], writer, record("A", ("a", "int")))
+    assert list(decoded.errors) == [1]
+    assert decoded.values.to_pylist() == [{"a": 0}, {"a": None}, {"a": 0}]
