@@ -6,13 +6,16 @@
     session.config("spark.jars", peer.jar).config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
 
 The source comes by git from its public address, or from what the variable `SOURCE_VARIABLE` names: another address, or
-the folder of a clone. Where Maven's registry lacks the AWS SDK that its pom wants, it is built with `OTHER_SDK`. The
-jar is kept beside those of `tests.servers.maven`.
+the folder of a clone. Where Maven's registry lacks the AWS SDK that its pom wants, it is built with `OTHER_SDK`. Its
+sink gives the KPL no endpoint, so that it writes to the service alone: one statement is added to the source
+(`_SINK_STATEMENT`), by which it writes to that of the source's option, with any certificate and without metrics. The
+reader is as it is. The jar is kept beside those of `tests.servers.maven`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -36,6 +39,16 @@ ADDRESS = "https://github.com/awslabs/spark-sql-kinesis-connector"
 OTHER_SDK = "2.57.8"
 
 _OF_POM = "as in its pom"
+_SINK = "src/main/scala/org/apache/spark/sql/connector/kinesis/CachedKinesisProducer.scala"
+_SINK_LINE = "      .setRecordTtl(recordTTL)\n"
+_SINK_STATEMENT = """
+    val endpoint = new java.net.URI(producerConfiguration("kinesis.endpointurl"))
+    kinesisProducerConfiguration
+      .setKinesisEndpoint(endpoint.getHost).setKinesisPort(endpoint.getPort)
+      .setStsEndpoint(endpoint.getHost).setStsPort(endpoint.getPort)
+      .setCloudwatchEndpoint(endpoint.getHost).setCloudwatchPort(endpoint.getPort)
+      .setVerifyCertificate(false).setMetricsLevel("none")
+"""
 _SECONDS = 900
 _REASON_SHOWN = 400
 
@@ -80,7 +93,8 @@ def peer_options(stream: str, url: str) -> dict[str, str]:
 
 
 def _kept(folder: Path, sdk: str) -> Path:
-    return folder / f"kinesis-peer-{COMMIT[:7]}-sdk-{sdk.replace(' ', '-')}.jar"
+    altered = hashlib.blake2b(_SINK_STATEMENT.encode(), digest_size=4).hexdigest()
+    return folder / f"kinesis-peer-{COMMIT[:7]}-{altered}-sdk-{sdk.replace(' ', '-')}.jar"
 
 
 def _build(folder: Path) -> Peer:
@@ -97,6 +111,9 @@ def _build(folder: Path) -> Peer:
         ):
             if reason := _run(command):
                 return Peer(reason=f"its source cannot be had ({SOURCE_VARIABLE} names another place): {reason}")
+        sink = Path(tree, _SINK)
+        assert sink.read_text().count(_SINK_LINE) == 1, "this commit makes its producer in another way"
+        sink.write_text(sink.read_text().replace(_SINK_LINE, _SINK_LINE + _SINK_STATEMENT))
         reasons = []
         for sdk in (_OF_POM, OTHER_SDK):
             version = [] if sdk == _OF_POM else [f"-Daws.sdkv2.version={sdk}"]

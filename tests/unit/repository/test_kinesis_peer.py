@@ -10,14 +10,18 @@ import pytest
 from tests.support.kinesis_peer import COMMIT, OTHER_SDK, SOURCE_VARIABLE, build_peer
 
 GIT = """#!/bin/sh
-[ "$1" != clone ] || { [ -e "$4" ] || { echo "fatal: repository '$4' does not exist" >&2; exit 128; }; mkdir "$5"; }
+[ "$1" != clone ] || {
+    [ -e "$4" ] || { echo "fatal: repository '$4' does not exist" >&2; exit 128; }
+    mkdir -p "$(dirname "$5/$SINK")"
+    printf '      .setRegion(region)\\n      .setRecordTtl(recordTTL)\\n' >"$5/$SINK"
+}
 [ "$1" = clone ] || echo "$@" >>"$LOG"
 """
 MAVEN = """#!/bin/sh
 echo "$@" >>"$LOG"
 jar=${4%/*}/target/spark-streaming-sql-kinesis-connector.jar
 case "$*" in
-    *sdkv2.version* | $COMPLETE*) mkdir -p "${jar%/*}" && : >"$jar" ;;
+    *sdkv2.version* | $COMPLETE*) mkdir -p "${jar%/*}" && cp "${4%/*}/$SINK" "$jar" ;;
     *) echo "[ERROR] Could not find artifact kinesis" && exit 1 ;;
 esac
 """
@@ -34,6 +38,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("COMPLETE", "nothing")
+    monkeypatch.setenv("SINK", "src/main/scala/org/apache/spark/sql/connector/kinesis/CachedKinesisProducer.scala")
     monkeypatch.setenv(SOURCE_VARIABLE, str(tmp_path))
     return tmp_path / "log"
 
@@ -55,6 +60,14 @@ def test_it_is_built_as_its_pom_says_where_that_can_be_had(
     monkeypatch.setenv("COMPLETE", "-B")
     assert build_peer(tmp_path / "jars").sdk == "as in its pom"
     assert len(log.read_text().splitlines()) == 2
+
+
+def test_its_sink_writes_to_the_endpoint_of_the_options(tmp_path: Path, log: Path) -> None:
+    lines = Path(build_peer(tmp_path / "jars").jar).read_text().splitlines()
+    assert log.exists()
+    assert lines[:2] == ["      .setRegion(region)", "      .setRecordTtl(recordTTL)"]
+    assert "kinesis.endpointurl" in lines[3]
+    assert lines[5].strip() == ".setKinesisEndpoint(endpoint.getHost).setKinesisPort(endpoint.getPort)"
 
 
 def test_it_is_built_once(tmp_path: Path, log: Path) -> None:
