@@ -24,8 +24,8 @@ QUIET_SECONDS = 60.0
 _SHARDS = 2
 _PORTION = 400
 _MOST_ROWS = 1500
-_LATEST_SECONDS = 2.0
-_SINK_PAUSE = 3.0
+_LATEST_SECONDS = 1.0
+_SINK_PAUSE = 1.0
 """Between a batch's digest and its file: some kills come then, so that the batch is repeated and compared."""
 _BATCH_SECONDS = 10
 """The least that theirs can be told: a batch of it does not end while records come."""
@@ -149,7 +149,7 @@ class PeerTrial:
         job.run({"folder": str(self._folder), "sink_pause": self._sink_pause, **self._query()})
 
     def _query(self) -> dict[str, Any]:
-        url, limit = f"http://{self._endpoint}", str(random.Random(self._plan.seed).choice((500, 4000)))
+        url, limit = f"http://{self._endpoint}", str(random.Random(self._plan.seed).choice((2000, 8000)))
         if self._side == THEIRS:
             limits = {"kinesis.maxFetchRecordsPerShard": limit, "kinesis.maxFetchTimePerShardSec": str(_BATCH_SECONDS)}
             return {"format": FORMAT, "options": peer_options(self._stream, url) | limits}

@@ -174,6 +174,16 @@ def versions(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+PEER_PARTS = {
+    "split_before": "a shard split before the stream is read",
+    "split_while_read": "a shard split while it is read",
+    "empty_data": "seven records, the third without data",
+    "kills": "kills of the driver, while records come",
+    "kills_and_splits": "kills of the driver, while records come and shards are split and merged",
+}
+"""The parts of the run beside a peer, in words."""
+
+
 def peers(record: Mapping[str, Any]) -> list[str]:
     """Return what the same splits and kills did to ours and to the peer."""
     rows: list[Sequence[object]] = []
@@ -183,19 +193,17 @@ def peers(record: Mapping[str, Any]) -> list[str]:
         for name, sides in (("ours", own), ("theirs", [trial["theirs"] for trial in own])):
             names = ("kills", "messages", "lost", "doubled", "replays_compared", "replays_differing")
             sums = [sum(side["counts"].get(each, 0) for side in sides) for each in names]
-            rows.append((part.replace("_", " "), name, *(f"{count:,}" for count in sums)))
+            rows.append((PEER_PARTS[part], name, *(f"{count:,}" for count in sums)))
     peer, spark = record["settings"]["peer"][:7], record["settings"]["spark"]
     return [
         "## Beside awslabs' Kinesis connector",
         "",
         (
             f"The same faults of the same seed, first for ours and then for theirs, its commit `{peer}`, on Spark "
-            f"{spark} and our server. A stream whose shard was split before it was read; one whose shard was split "
-            "meanwhile; seven records, the third without data; kills of the driver while records came, without and "
-            "with splits and merges. Theirs was told to end a batch after 10 s, and was waited for until no row had "
+            f"{spark} and our server. Theirs was told to end a batch after 10 s, and was waited for until no row had "
             "come for 60 s. The matrix above has ours alone."
         ),
-        *table(("trials", "side", "kills", "records", "lost", "doubled", "replays", "that differ"), rows),
+        *table(("fault", "side", "kills", "records", "lost", "doubled", "replays", "that differ"), rows),
     ]
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.chaos.report import BROKE_OFF, BY_TESTS, MOVED, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
+from tests.chaos.rigs.peer_trial import PARTS
 from tests.chaos.support.record import ROOT, upper_bound
+from tests.chaos.support.report_sections import PEER_PARTS
 
 
 def record(*trials: dict[str, Any], what: str = "kafka") -> dict[str, Any]:
@@ -134,9 +136,10 @@ def test_a_peer_stands_beside_ours_and_is_in_no_sum() -> None:
     good = {"ok": True, "killed": ["jvm"], "counts": counts, "theirs": theirs}
     both = record({**good, "part": "kills"}, {"ok": False, "part": "kills", "faults": ["broke off"]}, what="peers")
     text = page(Report({"peers": {**both, "settings": {"peer": "0123456789", "spark": "4.1"}}}))
-    assert "| kills | ours | 1 | 800 | 0 | 0 | 1 | 0 |" in text
-    assert "| kills | theirs | 1 | 800 | 207 | 0 | 1 | 1 |" in text
+    assert f"| {PEER_PARTS['kills']} | ours | 1 | 800 | 0 | 0 | 1 | 0 |" in text
+    assert f"| {PEER_PARTS['kills']} | theirs | 1 | 800 | 207 | 0 | 1 | 1 |" in text
     assert "its commit `0123456`, on Spark 4.1" in text
     assert "of 800 messages 0 lost" in text
     assert row(text, VICTIMS["jvm"])[1] == f"1, none wrong; < {upper_bound(1):.1%}"
     assert row(text, BROKE_OFF)[1] == "**1, wrong in 1 trial**"
+    assert PEER_PARTS.keys() == PARTS.keys()
