@@ -1,8 +1,9 @@
-"""Our Kinesis server with TLS, in a process of its own, for bench/kinesis_transport.py.
+"""Our Kinesis server with TLS, in a process of its own, for bench/kinesis_transport.py and bench/kinesis_peer.py.
 
     _kinesis_tls_server.py CERTIFICATES RECORDS SIZE...     a stream of one shard, ``size-N``, for each size
 
-Prints one line of JSON: the URL with TLS, and the ARN of a consumer of each stream. Ends with its standard input.
+Prints one line of JSON: the URL with TLS, the endpoint without, and the ARN of a consumer of each stream. Ends with its
+standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def main() -> None:
             made = client.register_stream_consumer(StreamARN=arn, ConsumerName="bench")
             consumers[size] = made["Consumer"]["ConsumerARN"]
         server.set_takeover(0)
-        print(json.dumps({"url": server.tls_url, "consumers": consumers}), flush=True)
+        found = {"url": server.tls_url, "endpoint": server.endpoint, "consumers": consumers}
+        print(json.dumps(found), flush=True)
         sys.stdin.read()
 
 

@@ -30,8 +30,8 @@ NOT_FAULTS = ("docs", "packaging")
 OWN_TABLES = ("avro", "hostile")
 """What they do breaks nothing, and has a table of its own."""
 
-OF_STORES = "pubsub"
-"""The spool on each object store is filled by Pub/Sub."""
+ONE_CONNECTOR = {"stores": "pubsub", "peers": "kinesis"}
+"""Runs about one connector whose name they do not have."""
 
 VICTIMS = {
     "jvm": "JVM of the driver killed",
@@ -174,8 +174,8 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
 
 
 def _connector(what: str, trial: Mapping[str, Any]) -> str:
-    if what == "stores":
-        return OF_STORES
+    if what in ONE_CONNECTOR:
+        return ONE_CONNECTOR[what]
     names = (str(trial.get("connector", "")), str(trial.get("flow", "")), trial["trial"], trial["part"], what)
     return next(one for name in names for one in CONNECTORS if name.startswith(one))
 

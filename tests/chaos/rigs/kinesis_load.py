@@ -31,7 +31,8 @@ class Load:
         stream: which is there.
         seed: of all that is random here.
         subscribed: whether the query reads by subscriptions, which fail too then.
-        reshard_seconds: between two splits or merges, from and to.
+        reshard_seconds: between two splits or merges, from and to; None for no such.
+        failing_calls: whether some calls fail as those of a service do.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Load:
         seed: int,
         *,
         subscribed: bool = False,
-        reshard_seconds: tuple[float, float] = (1.5, 4.0),
+        reshard_seconds: tuple[float, float] | None = (1.5, 4.0),
+        failing_calls: bool = True,
     ) -> None:
+        self._failing_calls = failing_calls
         self._subscribed = subscribed
         self._server = KinesisControl(endpoint)
         self._stream = stream
@@ -90,11 +93,11 @@ class Load:
             again = time.monotonic()
             while not self._stopping.wait(_PAUSE):
                 self._put()
-                if self._choose.random() < _FAULT_SHARE:
+                if self._failing_calls and self._choose.random() < _FAULT_SHARE:
                     self._fail_calls()
                 if self._subscribed and self._choose.random() < _FAULT_SHARE:
                     self._fail_subscriptions()
-                if time.monotonic() >= again:
+                if self._reshard_seconds is not None and time.monotonic() >= again:
                     self._reshard()
                     again = time.monotonic() + self._choose.uniform(*self._reshard_seconds)
         except BaseException as error:  # noqa: BLE001 - raised where the trial waits for it

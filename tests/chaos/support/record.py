@@ -33,6 +33,7 @@ _RUN_BY = {
     "cluster": ("kafka", "kinesis", "pubsub"),
     "hostile": ("cli", "kafka", "kinesis", "observe", "protobuf", "pubsub"),
     "lakehouse": ("kafka", "kinesis", "pubsub"),
+    "peers": ("kinesis",),
     "network": ("kafka", "kinesis", "protobuf", "pubsub"),
     "soak": ("kafka", "kinesis", "pubsub"),
     "stores": ("pubsub",),

@@ -218,6 +218,39 @@ def versions(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+PEER_PARTS = {
+    "split_before": "a shard split before the stream is read",
+    "split_while_read": "a shard split while it is read",
+    "empty_data": "seven records, the third without data",
+    "kills": "kills of the driver, while records come",
+    "kills_and_splits": "kills of the driver, while records come and shards are split and merged",
+}
+"""The parts of the run beside a peer, in words."""
+
+
+def peers(record: Mapping[str, Any]) -> list[str]:
+    """Return what the same splits and kills did to ours and to the peer."""
+    rows: list[Sequence[object]] = []
+    for part in dict.fromkeys(trial["part"] for trial in record["trials"]):
+        # A trial that broke off has no counts of either side.
+        own = [trial for trial in record["trials"] if trial["part"] == part and "theirs" in trial]
+        for name, sides in (("ours", own), ("theirs", [trial["theirs"] for trial in own])):
+            names = ("kills", "messages", "lost", "doubled", "replays_compared", "replays_differing")
+            sums = [sum(side["counts"].get(each, 0) for side in sides) for each in names]
+            rows.append((PEER_PARTS[part], name, *(f"{count:,}" for count in sums)))
+    peer, spark = record["settings"]["peer"][:7], record["settings"]["spark"]
+    return [
+        "## Beside awslabs' Kinesis connector",
+        "",
+        (
+            f"The same faults of the same seed, first for ours and then for theirs, its commit `{peer}`, on Spark "
+            f"{spark} and our server. Theirs was told to end a batch after 10 s, and was waited for until no row had "
+            "come for 60 s. The matrix above has ours alone."
+        ),
+        *table(("fault", "side", "kills", "records", "lost", "doubled", "replays", "that differ"), rows),
+    ]
+
+
 def _counted(trials: Sequence[Trial]) -> str:
     if not trials:
         return "not run"
@@ -237,6 +270,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "lakehouse": lakehouse,
     "lakehouse_jar": lakehouse,
     "versions": versions,
+    "peers": peers,
 }
 """By the name of the record."""
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.report import BY_TESTS, MOVED, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
+from tests.chaos.report import BROKE_OFF, BY_TESTS, MOVED, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
+from tests.chaos.rigs.peer_trial import PARTS
 from tests.chaos.support.record import ROOT, upper_bound
+from tests.chaos.support.report_sections import PEER_PARTS
 
 
 def record(*trials: dict[str, Any], what: str = "kafka") -> dict[str, Any]:
@@ -143,3 +145,18 @@ def test_random_avro_values_are_counted_and_a_difference_is_shown() -> None:
     failed = page(Report({"avro": {**made, "trials": [*made["trials"], {"trial": "two", "part": "random", **bad}]}}))
     assert row(failed, "differences") == [f"**{bad['faults'][0]}**"]
     assert text.startswith("# What each connector does under each fault\n\n**0 faults")
+
+
+def test_a_peer_stands_beside_ours_and_is_in_no_sum() -> None:
+    counts = {"messages": 800, "lost": 0, "doubled": 0, "replays_compared": 1, "replays_differing": 0, "kills": 1}
+    theirs = {"counts": {**counts, "lost": 207, "replays_differing": 1}}
+    good = {"ok": True, "killed": ["jvm"], "counts": counts, "theirs": theirs}
+    both = record({**good, "part": "kills"}, {"ok": False, "part": "kills", "faults": ["broke off"]}, what="peers")
+    text = page(Report({"peers": {**both, "settings": {"peer": "0123456789", "spark": "4.1"}}}))
+    assert f"| {PEER_PARTS['kills']} | ours | 1 | 800 | 0 | 0 | 1 | 0 |" in text
+    assert f"| {PEER_PARTS['kills']} | theirs | 1 | 800 | 207 | 0 | 1 | 1 |" in text
+    assert "its commit `0123456`, on Spark 4.1" in text
+    assert "of 800 messages 0 lost" in text
+    assert row(text, VICTIMS["jvm"])[1] == f"1, none wrong; < {upper_bound(1):.1%}"
+    assert row(text, BROKE_OFF)[1] == "**1, wrong in 1 trial**"
+    assert PEER_PARTS.keys() == PARTS.keys()
