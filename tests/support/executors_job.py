@@ -32,6 +32,10 @@ MARK = "EXECUTORS_JOB"
 """A variable in the environment of all processes of this cluster, and of no other test's."""
 
 
+JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""The options of the driver's JVM, see `tests/support/quick_java.py`; those of the executors are the same."""
+
+
 def session(cores: int, **settings: str) -> SparkSession:
     root = str(Path(__file__).parents[2])
     spark = (
@@ -41,6 +45,7 @@ def session(cores: int, **settings: str) -> SparkSession:
         .config("spark.executorEnv.PYTHONPATH", root)
         .config(f"spark.executorEnv.{MARK}", os.environ[MARK])
         .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
+        .config("spark.executor.extraJavaOptions", os.environ.get(JVM_OPTIONS, ""))
         .config("spark.log.level", "ERROR")
         .config(map=settings)
         .getOrCreate()

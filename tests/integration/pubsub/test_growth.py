@@ -10,10 +10,10 @@ from tests.support.pubsub_growth import Footprint, footprints, grown
 from tests.support.pubsub_rig import PubSubRig
 
 
-def test_memory_and_files_after_2000_batches_are_within_a_tenth_of_those_after_400(tmp_path: Path) -> None:
+def test_memory_and_files_after_1000_batches_are_within_a_tenth_of_those_after_200(tmp_path: Path) -> None:
     with PubSubServer(event_limit=0, keep_acked_messages=100) as server:
         rig = PubSubRig(server, server.endpoint, tmp_path, InProcessWorkers())
-        early, late = footprints(rig, [400, 2000])
+        early, late = footprints(rig, [200, 1000])
     assert grown(late, early) == []
 
 

@@ -21,11 +21,11 @@ import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
 import software.amazon.awssdk.auth.credentials.StaticCredentialsProvider;
 
 /**
- * The serializers of the AWS Glue Schema Registry: "URL REGISTRY COMPRESSION".
+ * The serializers of the AWS Glue Schema Registry: "URL REGISTRY".
  *
- * <p>Lines of input are "write FORMAT NAME SCHEMA MESSAGE DATA" and "read FORMAT FRAME": SCHEMA is Avro's JSON or a file
- * descriptor, MESSAGE the full name of a protobuf message, and DATA a bare message. Lines of output have the frame, or
- * the full name and the bare message. All but the first three fields are in base64.
+ * <p>Lines of input are "write FORMAT NAME SCHEMA MESSAGE DATA COMPRESSION" and "read FORMAT FRAME": SCHEMA is Avro's
+ * JSON or a file descriptor, MESSAGE the full name of a protobuf message, and DATA a bare message. Lines of output have
+ * the frame, or the full name and the bare message. SCHEMA, MESSAGE, DATA, FRAME and all of the output are in base64.
  */
 public class GlueSerdeClient {
     private static Map<String, Object> settings;
@@ -37,7 +37,6 @@ public class GlueSerdeClient {
         settings.put("endpoint", words[0]);
         settings.put("region", "us-east-1");
         settings.put("registry.name", words[1]);
-        settings.put("compression", words[2]);
         settings.put("schemaAutoRegistrationEnabled", "true");
         settings.put("avroRecordType", "GENERIC_RECORD");
         settings.put("protobufMessageType", "DYNAMIC_MESSAGE");
@@ -55,6 +54,7 @@ public class GlueSerdeClient {
         Map<String, Object> own = new HashMap<>(settings);
         own.put("dataFormat", fields[1]);
         own.put("schemaName", fields[2]);
+        own.put("compression", fields[6]);
         Object value;
         if (fields[1].equals("AVRO")) {
             Schema parsed = new Schema.Parser().parse(new String(schema, StandardCharsets.UTF_8));

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from connectors.core.errors import ServiceUnavailableError
@@ -83,7 +83,7 @@ def find_java_client(pom: str) -> ClassPath:
 
 
 def run_java_client(pom: str, name: str, arguments: Sequence[str], lines: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Compile and run ``NAME.java`` of this folder with the jars of a pom.
+    """Run ``NAME.java`` of this folder with the jars of a pom; the first call compiles it.
 
     Args:
         pom: one of those that `class_path` knows.
@@ -98,7 +98,8 @@ def run_java_client(pom: str, name: str, arguments: Sequence[str], lines: Iterab
     if found.reason:
         raise ServiceUnavailableError("TESTING_SERVER_NOT_STARTED", found.reason, name)
     java = str(find_java(os.environ))
-    return _run([java, *_JVM, "-cp", found.path, str(_FOLDER / f"{name}.java"), *arguments], lines)
+    classes = _compiled(_FOLDER / f"{name}.java", found.path)
+    return _run([java, *_JVM, "-cp", f"{classes}{os.pathsep}{found.path}", name, *arguments], lines)
 
 
 def run_go_client(
@@ -114,17 +115,41 @@ def _built(source: Path) -> Path:
     if go is None:
         raise ServiceUnavailableError("TESTING_SERVER_NOT_STARTED", "Go was not found on the PATH", source.name)
     content = b"".join(file.read_bytes() for file in sorted(source.iterdir()))
+    return _cached(source, content, lambda program: [go, "build", "-C", str(source), "-o", str(program)])
+
+
+def _compiled(source: Path, class_path: str) -> Path:
+    """Return the folder with the classes of a program, compiled now or at an earlier call."""
+    java = find_java(os.environ)
+    assert java is not None
+    compiler = str(java.resolve().with_name("javac"))
+    content = source.read_bytes() + class_path.encode()
+    return _cached(
+        source, content, lambda folder: [compiler, "-nowarn", "-cp", class_path, "-d", str(folder), str(source)]
+    )
+
+
+def _cached(source: Path, content: bytes, command: Callable[[Path], list[str]]) -> Path:
+    """Return what a compiler makes of a source, made now or at an earlier call with the same content.
+
+    Args:
+        source: file or folder.
+        content: all that the result depends on.
+        command: gives the compiler's command line for the path of the result.
+    """
     cache = Path("~/.cache/pyspark-stream-connectors").expanduser()
     cache.mkdir(parents=True, exist_ok=True)
-    program = cache / f"{source.name}-client-{hashlib.blake2b(content, digest_size=8).hexdigest()}"
-    with (cache / f"{source.name}-client.lock").open("w") as lock:
+    name = f"{source.stem}-client"
+    result = cache / f"{name}-{hashlib.blake2b(content, digest_size=8).hexdigest()}"
+    with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time, the others take its result
-        if not program.is_file():
-            command = [go, "build", "-C", str(source), "-o", str(program)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+        if not result.exists():
+            new = result.with_suffix(".new")
+            done = subprocess.run(command(new), capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
             if done.returncode:
                 raise ServiceUnavailableError("TESTING_SERVER_NOT_STARTED", done.stderr.strip()[-400:], source.name)
-    return program
+            new.rename(result)
+    return result
 
 
 def _run(
