@@ -16,6 +16,7 @@ import pytest
 
 from tests.servers.java import free_port
 from tests.support.documents import environment
+from tests.support.quick_java import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 ENTRYPOINT = ROOT / "docker" / "entrypoint.sh"
@@ -68,8 +69,10 @@ def test_a_driver_and_an_executor_of_the_entry_point_run_a_job(
     (tmp_path / "job.py").write_text(JOB)
     port = str(free_port())
     master = [f"{SPARK_HOME}/bin/spark-class", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
-    processes.append(started([*master, "--webui-port", str(free_port()), "--port", port], tmp_path))
-    settings = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.python.worker.reuse=true"]
+    place = ["--webui-port", str(free_port()), "--port", port]
+    processes.append(started([*master, *place], tmp_path, SPARK_DAEMON_JAVA_OPTS=OPTIONS))
+    quick = f"spark.executor.extraJavaOptions={OPTIONS}"
+    settings = [quick, "spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.python.worker.reuse=true"]
     flags = [part for setting in settings for part in ("--conf", setting)]
     command = [str(ENTRYPOINT), "driver", "--master", f"spark://127.0.0.1:{port}", *flags, "job.py"]
     driver = started(command, tmp_path, SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.guarantee
 def test_a_query_at_a_steady_rate_with_a_split_and_a_kill_reads_each_record_once_and_in_order(
     tmp_path: Path, seed: int
 ) -> None:
-    plan = replace(SoakPlan.make(seed, "kinesis_efo", 1), seconds=20.0)
-    plan = replace(plan, moments=tuple(replace(moment, second=moment.second / 3) for moment in plan.moments))
+    plan = replace(SoakPlan.make(seed, "kinesis_efo", 1), seconds=10.0)
+    plan = replace(plan, moments=tuple(replace(moment, second=moment.second / 6) for moment in plan.moments))
     with ExitStack() as stack:
         services = DirectServices(stack, seed)
         outcome = SoakTrial(plan, tmp_path / "flow", services, stack.enter_context(SparkJobs(tmp_path / "jobs"))).run()
