@@ -40,7 +40,6 @@ VICTIMS = {
     "fetcher": "fetcher killed",
     "worker": "Python worker killed",
 }
-HAS_NONE = {(VICTIMS["fetcher"], "kafka"): "has none"}
 NETWORK = {
     "latency": "network: 500 ms more for each response",
     "resets": "network: 5 % of connections reset",
@@ -54,11 +53,15 @@ NETWORK = {
 }
 CLUSTER = {
     "executor": "cluster: executor killed",
+    "fetching_executor": "cluster: executor that fetches killed",
     "machine": "cluster: machine lost, another joins",
     "driver": "cluster: driver killed",
     "allocation": "cluster: executor released by dynamic allocation",
     "decommission": "cluster: executor decommissioned",
 }
+HAS_NONE = {(VICTIMS["fetcher"], "kafka"): "has none"}
+HAS_NONE |= {(CLUSTER["fetching_executor"], key): "has none" for key in ("kafka", "kinesis")}
+HAS_NONE |= {(fault, "registry"): "in no flow" for fault in CLUSTER.values()}
 NAMED = {"network": NETWORK, "cluster": CLUSTER}
 """The faults of a run that has one in each trial."""
 
