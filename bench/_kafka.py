@@ -134,6 +134,6 @@ def rig(*ceilings: str) -> Iterator[Rig]:
         yield Rig(broker, sides, AdminClient({"bootstrap.servers": broker.endpoint}))
 
 
-def wanted(told: Namespace, *cases: str) -> bool:
+def wanted(command_line: Namespace, *cases: str) -> bool:
     """Whether one of these cases was asked for."""
-    return not told.cases or not {*cases}.isdisjoint(told.cases)
+    return not command_line.cases or not {*cases}.isdisjoint(command_line.cases)

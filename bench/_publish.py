@@ -153,18 +153,18 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="measure all again")
     parser.add_argument("--render", action="store_true", help="write the pages out of the record, and measure nothing")
     parser.add_argument("--list", action="store_true", help="print the parts")
-    told = parser.parse_args()
-    parts = [part for part in PARTS if not told.cases or {part.key, part.benchmark} & {*told.cases}]
-    if told.list:
+    command_line = parser.parse_args()
+    parts = [part for part in PARTS if not command_line.cases or {part.key, part.benchmark} & {*command_line.cases}]
+    if command_line.list:
         print("\n".join(part.key for part in parts))
         return 0
     units: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))["units"] if RECORD.exists() else {}
-    of, failed, end = commit(), [], time.monotonic() + told.minutes * 60
-    for number, part in enumerate([] if told.render else parts):
-        if not told.fresh and units.get(part.key, {}).get("commit") == of:
+    of, failed, end = commit(), [], time.monotonic() + command_line.minutes * 60
+    for number, part in enumerate([] if command_line.render else parts):
+        if not command_line.fresh and units.get(part.key, {}).get("commit") == of:
             continue
         if time.monotonic() > end:
-            print(f"\n{told.minutes:g} minutes are over: the next run goes on with {part.key}", flush=True)
+            print(f"\n{command_line.minutes:g} minutes are over: the next run goes on with {part.key}", flush=True)
             break
         print(f"\n=== {number + 1} of {len(parts)}: {part.key}", flush=True)
         try:
@@ -176,7 +176,7 @@ def main() -> int:
         content = {"machine": machine(), "units": {key: units[key] for key in order}}
         RECORD.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         write_pages(Record(content))
-    if told.render:
+    if command_line.render:
         write_pages(Record(json.loads(RECORD.read_text(encoding="utf-8"))))
     print("\n".join(["", *failed]))
     return bool(failed)

@@ -90,6 +90,6 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.stdin.readline())
+    plan = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    main(told)
+    main(plan)

@@ -101,8 +101,8 @@ def through_spark(bench: Benchmark, cases: list[str], messages: int, rounds: int
         for case in cases:
             _, direction, schema, batch = case.split("-")
             rows = messages // (10 if schema == "wide" else 1) // (10 if int(batch) == min(BATCHES) else 1)
-            told = {"do": "prepare", "schema": schema, "direction": direction, "rows": rows, "batch": int(batch)}
-            digests = {name: program.ask(told)["digest"] for name, program in sides.items()}
+            command = {"do": "prepare", "schema": schema, "direction": direction, "rows": rows, "batch": int(batch)}
+            digests = {name: program.ask(command)["digest"] for name, program in sides.items()}
             assert len(set(digests.values())) == 1, f"{case}: the sides give other results: {digests}"
             runs = {name: partial(spark_rate, program, rows) for name, program in sides.items()}
             measured = {side.name: side for side in interleaved(runs, rounds)}

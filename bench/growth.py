@@ -305,13 +305,13 @@ def main() -> None:
     """Run the cases."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--most", type=int, default=10_000, help="leave out larger sizes")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     benchmark = Benchmark("growth")
     benchmark.settings(rows=ROWS, bytes_a_row=ROW_BYTES, rows_a_batch=BATCH_ROWS)
     for case, sizes in SIZES.items():
-        if told.cases and case not in told.cases:
+        if command_line.cases and case not in command_line.cases:
             continue
-        some = [size for size in sizes if size <= told.most]
+        some = [size for size in sizes if size <= command_line.most]
         if case == "partitions":
             partitions(benchmark, some)
         else:

@@ -150,12 +150,12 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--seconds", type=float, default=15.0, help="length of a window")
     arguments.add_argument("--warm-up", type=float, default=45.0, help="seconds before the first window")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     benchmark = Benchmark("idle")
-    benchmark.settings(peer=JVM_VERSION, windows=f"{told.rounds} of {told.seconds:g} s", trigger="none")
+    benchmark.settings(peer=JVM_VERSION, windows=f"{command_line.rounds} of {command_line.seconds:g} s", trigger="none")
     starts = {OURS: kafka, THEIRS: kafka, BROKER: kafka, "pubsub": pubsub, "kinesis": kinesis, "kinesis-efo": kinesis}
     with contextlib.ExitStack() as stack:
-        wanted = [name for name in starts if name in (told.cases or starts)]
+        wanted = [name for name in starts if name in (command_line.cases or starts)]
         # All at once, since each takes a while to come up.
         programs = {
             name: stack.enter_context(Program("_load_side.py", name.removesuffix("-efo"), PLAIN))
@@ -163,8 +163,8 @@ def main() -> None:
             if name != BROKER
         }
         idle = {name: starts[name](stack, name, programs.get(name)) for name in wanted}
-        time.sleep(told.warm_up)
-        measure(idle, told.rounds, told.seconds)
+        time.sleep(command_line.warm_up)
+        measure(idle, command_line.rounds, command_line.seconds)
         show(benchmark, idle)
     benchmark.finish()
 

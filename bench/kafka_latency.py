@@ -71,7 +71,7 @@ def measure(program: Program, name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_latency")
     benchmark.settings(peer=JVM_VERSION, rate=RATE, seconds_a_round=SECONDS, trigger="none", master="local[2]")
     with rig(DUE) as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -80,7 +80,7 @@ def main() -> None:
             try:
                 start(made, topic, folder)
                 rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in made.sides}
-                for number in range(told.rounds):
+                for number in range(command_line.rounds):
                     for name in rounds if number % 2 else reversed(rounds):
                         rounds[name].append(measure(made.sides[name], name))
             finally:
@@ -101,7 +101,7 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    if (told := _arguments().produce) is not None:
-        produce(*told)
+    if (command_line := _arguments().produce) is not None:
+        produce(*command_line)
     else:
         main()

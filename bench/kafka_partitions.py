@@ -44,12 +44,12 @@ def batch(made: Rig, topic: str, name: str, rows: int, costs: Costs, more: Mappi
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_partitions")
     benchmark.settings(peer=JVM_VERSION, cases=CASES, records_in_each=RECORDS, size=SIZE, master="local[2]")
     with rig() as made:
         for case, partitions in CASES.items():
-            if not wanted(told, case):
+            if not wanted(command_line, case):
                 continue
             rows = partitions * RECORDS
             topic = made.topic(case, partitions)
@@ -59,10 +59,10 @@ def main() -> None:
             sides = {
                 name: batch(made, topic, name, rows, costs, {} if name == OURS else tuned) for name in (OURS, THEIRS)
             }
-            ours, theirs = interleaved(sides, told.rounds)
+            ours, theirs = interleaved(sides, command_line.rounds)
             benchmark.compare(case, ours, theirs, "s", less_is_better=True)
             print(f"more {case}: {ours.median - theirs.median:+.2f} s", flush=True)
-            cpu = [costs.side(name, told.rounds) for name in sides]
+            cpu = [costs.side(name, command_line.rounds) for name in sides]
             benchmark.compare(f"{case}-cpu", *cpu, "s of processor time", less_is_better=True)
             made.delete(topic)
     benchmark.finish()

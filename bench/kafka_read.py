@@ -71,16 +71,16 @@ def stream(made: Rig, topic: str, name: str, rows: int, costs: Costs) -> Callabl
 
 def ready(program: Program, size: int, rows: int, costs: Costs) -> Callable[[], float]:
     """Takes as many ready rows of this size by a query."""
-    told = {"rows": rows, "size": size, "batches": BATCHES, "partitions": PARTITIONS, "rowsPerBatch": ARROW_ROWS}
-    return query(program, {name: str(value) for name, value in told.items()}, READY, rows, costs)
+    settings = {"rows": rows, "size": size, "batches": BATCHES, "partitions": PARTITIONS, "rowsPerBatch": ARROW_ROWS}
+    return query(program, {name: str(value) for name, value in settings.items()}, READY, rows, costs)
 
 
-def query(program: Program, told: Mapping[str, str], name: str, rows: int, costs: Costs) -> Callable[[], float]:
+def query(program: Program, options: Mapping[str, str], name: str, rows: int, costs: Costs) -> Callable[[], float]:
     """Runs a query of a side to its end."""
 
     def run() -> float:
         with costs.of(program, name, rows):
-            found = program.ask({"do": "stream", "options": told})
+            found = program.ask({"do": "stream", "options": options})
         assert found["rows"] == rows, f"{found['rows']} rows instead of {rows}"
         print(f"# {name}: ms of a batch: {json.dumps(found['steps'])}", flush=True)
         return float(found["counted"] / found["seconds"])
@@ -109,28 +109,28 @@ def alone(made: Rig, topic: str, rows: int, *, native: bool) -> Callable[[], flo
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_read")
     benchmark.settings(peer=JVM_VERSION, partitions=PARTITIONS, rows=ROWS, batches=BATCHES, master="local[2]")
     with rig(READY) as made:
         for size, rows in ROWS.items():
             stream_cases = {OURS: f"stream-{size}", READY: f"ceiling-{size}"}
-            if not wanted(told, f"batch-{size}", *stream_cases.values(), f"plain-{size}"):
+            if not wanted(command_line, f"batch-{size}", *stream_cases.values(), f"plain-{size}"):
                 continue
             topic = made.topic(f"read-{size}", PARTITIONS)
             made.fill(topic, PARTITIONS, rows, size)
-            if wanted(told, f"batch-{size}"):
+            if wanted(command_line, f"batch-{size}"):
                 costs = Costs()
                 sides = {side: batch(made, topic, side, rows, costs) for side in (OURS, THEIRS)}
-                compare(benchmark, {OURS: f"batch-{size}"}, sides, costs, told.rounds)
-            if wanted(told, *stream_cases.values()):
+                compare(benchmark, {OURS: f"batch-{size}"}, sides, costs, command_line.rounds)
+            if wanted(command_line, *stream_cases.values()):
                 costs = Costs()
                 sides = {side: stream(made, topic, side, rows, costs) for side in (OURS, THEIRS)}
                 sides[READY] = ready(made.sides[READY], size, rows, costs)
-                compare(benchmark, stream_cases, sides, costs, told.rounds, WARM_UP)
-            if wanted(told, f"plain-{size}"):
+                compare(benchmark, stream_cases, sides, costs, command_line.rounds, WARM_UP)
+            if wanted(command_line, f"plain-{size}"):
                 both = {word: alone(made, topic, rows, native=word == "native") for word in ("native", "plain")}
-                benchmark.compare(f"plain-{size}", *interleaved(both, told.rounds), "rows/s")
+                benchmark.compare(f"plain-{size}", *interleaved(both, command_line.rounds), "rows/s")
             made.delete(topic)
     benchmark.finish()
 

@@ -58,7 +58,7 @@ def write(made: Rig, rows: int, name: str, given: Mapping[str, str], costs: Cost
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_write")
     benchmark.settings(peer=JVM_VERSION, rows=ROWS, warm_up=WARM_UP, master="local[2]", equal=COMMON)
     with rig(READY) as made:
@@ -66,14 +66,14 @@ def main() -> None:
             ROWS.items(), ("values", "keys"), SETTINGS.items()
         ):
             cases = {OURS: f"{word}-{size}{label}", READY: f"ceiling-{word}-{size}{label}"}
-            if not wanted(told, *cases.values()):
+            if not wanted(command_line, *cases.values()):
                 continue
             for program in made.sides.values():
                 plan = {"do": "frame", "size": size, "rows": rows, "keys": word == "keys"}
                 assert program.ask(plan) == {"rows": rows}
             costs = Costs()
             sides = {name: write(made, rows, name, options.get(name, {}), costs) for name in made.sides}
-            compare(benchmark, cases, sides, costs, told.rounds, WARM_UP)
+            compare(benchmark, cases, sides, costs, command_line.rounds, WARM_UP)
     benchmark.finish()
 
 

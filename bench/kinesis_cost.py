@@ -163,28 +163,28 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=30.0, help="how long each is measured")
     arguments.add_argument("--settle", type=float, default=20.0, help="how long it runs before: looks become rarer")
     arguments.add_argument("--records", type=int, default=10, help="records to idle shards that are waited for")
-    told = arguments.parse_args()
-    Benchmark("kinesis_cost").settings(seconds=told.seconds, settle=told.settle)
+    command_line = arguments.parse_args()
+    Benchmark("kinesis_cost").settings(seconds=command_line.seconds, settle=command_line.settle)
     print(f"| shards | load | {' | '.join(OPERATIONS)} | answers KB | driver CPU ms | cores in all |")
     print(f"|{'---|' * (len(OPERATIONS) + 5)}")
     waits: list[str] = []
     for shards in SHARDS:
-        if told.cases and str(shards) not in told.cases:
+        if command_line.cases and str(shards) not in command_line.cases:
             continue
         with start_server_process() as server:
             stream = f"cost-{shards}"
             server.create_stream(stream, shards)
             driver = Driver(server, stream)
-            driver.run(told.settle)
-            show(shards, "idle", measured(server, stream, shards, driver, told.seconds))
-            found = latencies(server, stream, driver, told.records)
+            driver.run(command_line.settle)
+            show(shards, "idle", measured(server, stream, shards, driver, command_line.seconds))
+            found = latencies(server, stream, driver, command_line.records)
             waits.append(
                 f"{shards:,} shards: median {statistics.median(found):.2f} s, longest {max(found):.2f} s to the end of "
                 f"a batch with a record that came to an idle shard ({len(found)} records)"
             )
             with producer(server, stream, shards):
-                driver.run(told.settle / 4)
-                show(shards, "busy", measured(server, stream, shards, driver, told.seconds / 2))
+                driver.run(command_line.settle / 4)
+                show(shards, "busy", measured(server, stream, shards, driver, command_line.seconds / 2))
             driver.close()
     print()
     for line in waits:

@@ -160,18 +160,18 @@ def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--spark", action="store_true", help="by Spark")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     benchmark = Benchmark("kinesis_latency")
-    engine = "Spark" if told.spark else "the protocol driver"
+    engine = "Spark" if command_line.spark else "the protocol driver"
     benchmark.settings(rate=RATE, shards=SHARDS, seconds_a_round=SECONDS, trigger="none", engine=engine)
     with start_server_process() as server:
         server.create_stream(STREAM, SHARDS)
         command = [sys.executable, __file__, "--put", server.url]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as producer:
             runs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
-            for number in range(told.rounds):
+            for number in range(command_line.rounds):
                 for mode in MODES if number % 2 else reversed(MODES):
-                    runs[mode].append(measure(server, mode, spark=told.spark))
+                    runs[mode].append(measure(server, mode, spark=command_line.spark))
                     print(f"{mode}: p50 {runs[mode][-1][0]:.0f} ms, p99 {runs[mode][-1][1]:.0f} ms", flush=True)
             producer.kill()
         for index, word in enumerate(("p50", "p99")):

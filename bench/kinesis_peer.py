@@ -207,9 +207,11 @@ def measure(
     benchmark.compare(f"{name}-cpu", *costs, "s of processor time", less_is_better=True)
 
 
-def compare_sinks(benchmark: Benchmark, sides: Sides, certificates: Path, names: list[str], told: Namespace) -> None:
+def compare_sinks(
+    benchmark: Benchmark, sides: Sides, certificates: Path, names: list[str], command_line: Namespace
+) -> None:
     """Write the same files into new streams by both sides in turn, and count what arrived."""
-    rows = int(SINK_ROWS * told.portion)
+    rows = int(SINK_ROWS * command_line.portion)
     with (
         Program("_kinesis_tls_server.py", str(certificates), "0") as program,
         tempfile.TemporaryDirectory() as folder,
@@ -229,7 +231,7 @@ def compare_sinks(benchmark: Benchmark, sides: Sides, certificates: Path, names:
 
             for name in names:
                 aggregation = SINKS[name]
-                measure(benchmark, sides, name, write, told.rounds, cold=False)
+                measure(benchmark, sides, name, write, command_line.rounds, cold=False)
 
 
 def sink_options(url: str, aggregation: str) -> dict[str, dict[str, str]]:
@@ -253,20 +255,20 @@ def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--portion", type=float, default=1.0, help="of the records of each case, for a trial")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     benchmark = Benchmark("kinesis_peer")
-    wanted = [name for name in (*CASES, *SINKS) if not told.cases or name in told.cases]
+    wanted = [name for name in (*CASES, *SINKS) if not command_line.cases or name in command_line.cases]
     peer = build_peer()
     if peer.reason:
         for name in wanted:
             benchmark.note(name, f"skipped: {peer.reason}")
     else:
-        run(benchmark, peer, wanted, told)
+        run(benchmark, peer, wanted, command_line)
     print(f"skipped: {len(wanted) if peer.reason else 0} of {len(wanted)} cases")
     benchmark.finish()
 
 
-def run(benchmark: Benchmark, peer: Peer, wanted: list[str], told: Namespace) -> None:
+def run(benchmark: Benchmark, peer: Peer, wanted: list[str], command_line: Namespace) -> None:
     """Run the cases."""
     with contextlib.ExitStack() as stack:
         certificates = make_certificates(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tls")
@@ -274,14 +276,14 @@ def run(benchmark: Benchmark, peer: Peer, wanted: list[str], told: Namespace) ->
         server = stack.enter_context(start_server_process(call_limit=0))
         sides = stack.enter_context(Sides(peer))
         name = f"awslabs/{THEIRS} {COMMIT[:7]}, AWS SDK {peer.sdk}"
-        benchmark.settings(peer=name, spark=sides.spark, shards=SHARDS, protocol="JSON", portion=told.portion)
+        benchmark.settings(peer=name, spark=sides.spark, shards=SHARDS, protocol="JSON", portion=command_line.portion)
         for name, case in CASES.items():
             if name in wanted:
-                rows = max(SHARDS, int(case.rows * told.portion) // SHARDS * SHARDS)
-                part = case if told.portion == 1 else replace(case, rows=rows)
-                compare(benchmark, sides, server, name, part, told.rounds)
+                rows = max(SHARDS, int(case.rows * command_line.portion) // SHARDS * SHARDS)
+                part = case if command_line.portion == 1 else replace(case, rows=rows)
+                compare(benchmark, sides, server, name, part, command_line.rounds)
         if sinks := [name for name in SINKS if name in wanted]:
-            compare_sinks(benchmark, sides, certificates, sinks, told)
+            compare_sinks(benchmark, sides, certificates, sinks, command_line)
 
 
 if __name__ == "__main__":

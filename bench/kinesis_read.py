@@ -90,15 +90,15 @@ def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--records", type=int, default=100_000, help="how many are read")
-    told = arguments.parse_args()
-    count: int = told.records
+    command_line = arguments.parse_args()
+    count: int = command_line.records
     benchmark = Benchmark("kinesis_read")
     benchmark.settings(peer=f"boto3 {boto3.__version__}", records=count, shards=1)
     with start_server_process() as server:
         pid = server.process.pid
         for size in SIZES:
             case = str(size)
-            if told.cases and case not in told.cases:
+            if command_line.cases and case not in command_line.cases:
                 continue
             stream = f"read-{size}"
             server.create_stream(stream)
@@ -110,7 +110,7 @@ def main() -> None:
             for warm in sides.values():
                 warm()
             _cpu.clear()
-            mine, other = interleaved(sides, told.rounds)
+            mine, other = interleaved(sides, command_line.rounds)
             benchmark.compare(f"wall-{case}", mine, other, "records/s")
             spent = [Side(side.name, _cpu[name]) for side, name in ((mine, f"ours-{case}"), (other, f"theirs-{case}"))]
             benchmark.compare(f"cpu-{case}", *spent, "CPU s/M records", less_is_better=True)

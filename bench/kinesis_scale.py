@@ -76,8 +76,8 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--pages", type=int, default=200, help=f"of {PAGE} records, in each of {SHARDS} shards")
     arguments.add_argument("--picture", type=Path, default=PICTURES / "kinesis-scale.svg", help="where it goes")
-    told = arguments.parse_args()
-    records = told.pages * PAGE
+    command_line = arguments.parse_args()
+    records = command_line.pages * PAGE
     bench = Benchmark("kinesis_scale")
     bench.settings(
         server=f"connectors.testing.kinesis, same machine, {DELAY_SECONDS * 1e3:.0f} ms for each GetRecords",
@@ -89,8 +89,8 @@ def main() -> None:
         server.delay_calls("GetRecords", DELAY_SECONDS)
         measured = partial(rate, server, pool, records * SHARDS)
         measured(SHARDS)  # each process imports what it needs
-        rates = scaling(bench, "readers", measured, told.rounds, "records/s")
-    draw(told.picture, "Kinesis, by readers", rates, "records/s")
+        rates = scaling(bench, "readers", measured, command_line.rounds, "records/s")
+    draw(command_line.picture, "Kinesis, by readers", rates, "records/s")
     bench.finish()
 
 

@@ -121,15 +121,15 @@ def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--seconds", type=int, default=10, help="of the backlog at 2 MB/s a shard")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     bench = Benchmark("kinesis_slots")
-    bench.settings(shards=SHARDS, slots=SLOTS, backlog=f"{told.seconds} s of 2 MB/s in each shard")
+    bench.settings(shards=SHARDS, slots=SLOTS, backlog=f"{command_line.seconds} s of 2 MB/s in each shard")
     spawning = multiprocessing.get_context("spawn")
     with start_server_process(call_limit=100_000) as server, ProcessPoolExecutor(SLOTS, spawning) as pool:
         for size in SIZES:
-            if told.cases and str(size) not in told.cases:
+            if command_line.cases and str(size) not in command_line.cases:
                 continue
-            stream, records = f"slots-{size}", int(told.seconds * SHARD_RATE * 1e6 * SHARDS / size)
+            stream, records = f"slots-{size}", int(command_line.seconds * SHARD_RATE * 1e6 * SHARDS / size)
             server.create_stream(stream, SHARDS)
             fill(server, stream, records, size)
             made = OPTIONS | {"streamName": stream, "endpointUrl": server.url}
@@ -142,7 +142,7 @@ def main() -> None:
             runs = {name: side(server, pool, each, (records, size), calls[name]) for name, each in sides.items()}
             runs["without limits and pace"]()  # the slots import what they need
             calls["without limits and pace"] = Calls()
-            default, each, free = interleaved(runs, told.rounds)
+            default, each, free = interleaved(runs, command_line.rounds)
             service = Side("the service's limit", [SHARDS * SHARD_RATE])
             bench.compare(f"limit-{size}", default, min(service, free, key=lambda one: one.median), "MB/s")
             bench.compare(f"tasks-{size}", default, each, "MB/s")

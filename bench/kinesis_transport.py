@@ -147,8 +147,8 @@ def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
     arguments.add_argument("--records", type=int, default=100_000, help="how many are read")
-    told = arguments.parse_args()
-    count: int = told.records
+    command_line = arguments.parse_args()
+    count: int = command_line.records
     benchmark = Benchmark("kinesis_transport")
     benchmark.settings(
         transports=", ".join(f"{name} {version(package)}" for name, (package, _) in TRANSPORTS.items()), records=count
@@ -169,7 +169,7 @@ def main() -> None:
             options = parse_read_options(raw | keys, {}, streaming=False)
             client = KinesisClient(client_options(options))
             for size in SIZES:
-                if told.cases and size not in told.cases:
+                if command_line.cases and size not in command_line.cases:
                     continue
                 consumer = found["consumers"][size]
 
@@ -181,7 +181,7 @@ def main() -> None:
                 for warm in runs.values():
                     warm()
                 _cpu.clear()
-                ours, *others = interleaved(runs, told.rounds)
+                ours, *others = interleaved(runs, command_line.rounds)
                 for other in others:
                     benchmark.compare(f"wall-{size}-{other.name}", ours, other, "records/s")
                     spent = [Side(each.name, _cpu[each.name]) for each in (ours, other)]

@@ -229,13 +229,13 @@ def rows_of(size: int, count: int) -> pa.RecordBatch:
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kinesis_write")
     benchmark.settings(peer=f"boto3 {boto3.__version__}", rows=ROWS, shards=2)
     with start_server_process() as server:
         for size, count in ROWS.items():
             for case, seconds in ((str(size), 0.0), (f"distant-{size}", _DISTANCE_SECONDS)):
-                if told.cases and case not in told.cases:
+                if command_line.cases and case not in command_line.cases:
                     continue
                 server.create_stream(f"write-{case}", shards=2)
                 server.delay_calls("PutRecords", seconds)
@@ -245,12 +245,12 @@ def main() -> None:
                     "boto3 put_records": theirs(server, f"write-{case}", rows),
                 }
                 sides = {name: timed(name, count, write) for name, write in writers.items()}
-                compared(benchmark, case, sides, told.rounds)
+                compared(benchmark, case, sides, command_line.rounds)
                 server.delay_calls("PutRecords", 0)
                 server.delete_stream(f"write-{case}")
-        if not told.cases or "aggregation" in told.cases:
-            aggregation(benchmark, server, told.rounds)
-        if not told.cases or "stream" in told.cases:
+        if not command_line.cases or "aggregation" in command_line.cases:
+            aggregation(benchmark, server, command_line.rounds)
+        if not command_line.cases or "stream" in command_line.cases:
             stream_stages(benchmark, server)
     benchmark.finish()
 

@@ -162,13 +162,13 @@ def alone(queries: Mapping[str, Query], name: str) -> Iterator[Query]:
         yield queries[name]
 
 
-def measure(benchmark: Benchmark, case: str, rate: int, queries: Mapping[str, Query], told: Any) -> None:
+def measure(benchmark: Benchmark, case: str, rate: int, queries: Mapping[str, Query], command_line: Any) -> None:
     """The rounds of a case, of all sides in turn."""
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in queries}
-    for number in range(told.rounds + 1):
+    for number in range(command_line.rounds + 1):
         for name in rounds if number % 2 else reversed(rounds):
             with alone(queries, name) as query:
-                found = query.round(rate, told.seconds)
+                found = query.round(rate, command_line.seconds)
             print(f"# {case} {name}{'' if number else ' (warm-up)'}: {json.dumps(found)}", flush=True)
             if number:
                 rounds[name].append(found)
@@ -193,21 +193,23 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--seconds", type=float, default=3.0, help="how long a round counts")
     arguments.add_argument("--warm-up", type=float, default=WARM_SECONDS, help="seconds before the first round")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     benchmark = Benchmark("latency_under_load")
-    benchmark.settings(peer=JVM_VERSION, bytes=SIZE, seconds_a_round=told.seconds, trigger="none", master="local[2]")
+    benchmark.settings(
+        peer=JVM_VERSION, bytes=SIZE, seconds_a_round=command_line.seconds, trigger="none", master="local[2]"
+    )
     for (system, rates), kind in itertools.product(RATES.items(), KINDS):
         cases = {rate: f"{system}-{rate // 1000}k{KINDS[kind]}" for rate in rates}
-        wanted = [rate for rate, case in cases.items() if case in (told.cases or cases.values())]
+        wanted = [rate for rate, case in cases.items() if case in (command_line.cases or cases.values())]
         # A stream of Kinesis has as many shards as its rate needs; the others take all rates by one query.
         for some in [[rate] for rate in wanted] if system == "kinesis" else [wanted] if wanted else []:
             with SYSTEMS[system](kind, some[0]) as queries:
                 for name in queries:
                     with alone(queries, name) as query:
-                        query.send(query.topic, some[0], told.warm_up)
+                        query.send(query.topic, some[0], command_line.warm_up)
                         query.program.ask({"do": "first"})
                 for rate in some:
-                    measure(benchmark, cases[rate], rate, queries, told)
+                    measure(benchmark, cases[rate], rate, queries, command_line)
     benchmark.finish()
 
 

@@ -107,9 +107,9 @@ def look_ups(bench: Benchmark, case: str, keys: Callable[[np.ndarray], IdKeys], 
     def ours() -> float:
         ids = keys(asked())
         begin = time.perf_counter()
-        struck = index.ledger.index.duplicates(SPACE, ids, (PUBLISHED, PUBLISHED))
+        duplicates = index.ledger.index.duplicates(SPACE, ids, (PUBLISHED, PUBLISHED))
         spent = time.perf_counter() - begin
-        assert int(struck.sum()) == LOOKED_UP // 2
+        assert int(duplicates.sum()) == LOOKED_UP // 2
         return spent * 1e3
 
     def theirs() -> float:
@@ -200,17 +200,17 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the index goes")
     arguments.add_argument("--ids", type=int, default=100_000_000, help="ids of the case 100M")
-    told = arguments.parse_args()
+    command_line = arguments.parse_args()
     bench = Benchmark("pubsub_dedup")
-    bench.settings(folder=f"{told.folder} ({file_system_of(told.folder)})", segment=f"{SEGMENT} ids")
-    cases = told.cases or ["5M", "5M-hashes", "100M"]
+    bench.settings(folder=f"{command_line.folder} ({file_system_of(command_line.folder)})", segment=f"{SEGMENT} ids")
+    cases = command_line.cases or ["5M", "5M-hashes", "100M"]
     for case, keys in {"5M": number_keys, "5M-hashes": hash_keys}.items():
         if case in cases:
-            with temporary_folder(told.folder) as folder:
-                look_ups(bench, case, keys, folder, told.rounds)
+            with temporary_folder(command_line.folder) as folder:
+                look_ups(bench, case, keys, folder, command_line.rounds)
     if "100M" in cases:
-        with temporary_folder(told.folder) as folder:
-            at_size(bench, told.ids, folder)
+        with temporary_folder(command_line.folder) as folder:
+            at_size(bench, command_line.ids, folder)
     bench.finish()
 
 

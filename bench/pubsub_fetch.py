@@ -116,31 +116,31 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the spools go")
     arguments.add_argument("--seconds", type=float, default=4.0, help="length of a window")
-    told = arguments.parse_args()
-    disk = disk_rate(told.folder)
+    command_line = arguments.parse_args()
+    disk = disk_rate(command_line.folder)
     memory = memory_folder()
     bench = Benchmark("pubsub_fetch")
     bench.settings(
         server="canned, in Go, same machine (bench/servers/canned_pubsub)",
         streams="4, one fetch process, segments of 64 MB or 100 ms",
         theirs="google.cloud.pubsub_v1 SubscriberClient.subscribe with its defaults, which were its fastest",
-        window=f"{told.seconds} s after 1 s of warm-up",
-        disk=f"{file_system_of(told.folder)}, {disk.median:,.0f} MB/s in 64 MB files with fsync",
-        small_fsync=f"{fsync_milliseconds(told.folder).median:.2f} ms",
+        window=f"{command_line.seconds} s after 1 s of warm-up",
+        disk=f"{file_system_of(command_line.folder)}, {disk.median:,.0f} MB/s in 64 MB files with fsync",
+        small_fsync=f"{fsync_milliseconds(command_line.folder).median:.2f} ms",
     )
     for case, size in SIZES.items():
         for path in ("", "-plain"):
             name = case + path
-            if told.cases and name not in told.cases:
+            if command_line.cases and name not in command_line.cases:
                 continue
             sides = {
-                "ours, durable and acked": ours(size, told.folder, told.seconds, plain=bool(path)),
-                "high-level client, acked": theirs(size, told.seconds),
+                "ours, durable and acked": ours(size, command_line.folder, command_line.seconds, plain=bool(path)),
+                "high-level client, acked": theirs(size, command_line.seconds),
             }
             needed = 0.0
             if memory is not None:
-                sides["ours on tmpfs"] = ours(size, memory, told.seconds, plain=bool(path))
-            found = interleaved(sides, told.rounds)
+                sides["ours on tmpfs"] = ours(size, memory, command_line.seconds, plain=bool(path))
+            found = interleaved(sides, command_line.rounds)
             bench.compare(name, found[0], found[1], "messages/s")
             needed = found[0].median * size / 1e6
             if memory is not None and disk.median < ENOUGH * statistics.median(found[2].values) * size / 1e6:

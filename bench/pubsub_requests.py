@@ -80,15 +80,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=40, help="of each window (default: 40)")
     parser.add_argument("--cases", nargs="*", default=list(PERIODS), choices=list(PERIODS))
-    told = parser.parse_args()
-    print(f"# pubsub_requests\nwindow: {told.seconds:g} s\nprices, $ a million: {PRICES}\n")
-    for case in told.cases:
+    command_line = parser.parse_args()
+    print(f"# pubsub_requests\nwindow: {command_line.seconds:g} s\nprices, $ a million: {PRICES}\n")
+    for case in command_line.cases:
         with tempfile.TemporaryDirectory() as folder:
-            found, batches = count(case, told.seconds, Path(folder))
-        a_day = {kind: found[kind] * DAY / told.seconds for kind in PRICES}
+            found, batches = count(case, command_line.seconds, Path(folder))
+        a_day = {kind: found[kind] * DAY / command_line.seconds for kind in PRICES}
         price = sum(a_day[kind] * PRICES[kind] / 1e6 for kind in PRICES)
         shown = ", ".join(f"{kind} {found[kind]} ({a_day[kind]:,.0f} a day)" for kind in PRICES)
-        print(f"{case:5} {batches * 60 / told.seconds:4.0f} batches a minute: {shown}; about ${price:.1g} a day")
+        print(
+            f"{case:5} {batches * 60 / command_line.seconds:4.0f} batches a minute: {shown}; about ${price:.1g} a day"
+        )
 
 
 if __name__ == "__main__":

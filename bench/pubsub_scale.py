@@ -268,19 +268,19 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=3.0, help="length of a window")
     arguments.add_argument("--size", type=int, default=1024, help="bytes of a payload")
     arguments.add_argument("--picture", type=Path, default=PICTURES / "pubsub-scale.svg", help="of the case delay")
-    told = arguments.parse_args()
-    cases = told.cases or CASES
+    command_line = arguments.parse_args()
+    cases = command_line.cases or CASES
     bench = Benchmark("pubsub_scale")
     bench.settings(
         server="canned, in Go, same machine (bench/servers/canned_pubsub)",
-        messages=f"{told.size} B of payload, segments of 64 MB or 100 ms, 4 streams a fetcher",
-        disk=f"{file_system_of(told.folder)}, fsync {fsync_milliseconds(told.folder).median:.2f} ms",
+        messages=f"{command_line.size} B of payload, segments of 64 MB or 100 ms, 4 streams a fetcher",
+        disk=f"{file_system_of(command_line.folder)}, fsync {fsync_milliseconds(command_line.folder).median:.2f} ms",
     )
     costs, ledger = Costs(), None
-    with temporary_folder(told.folder) as folder:
+    with temporary_folder(command_line.folder) as folder:
         for count in FETCHERS if "fetch" in cases or "stages" in cases else ():
             root = folder / f"spool-{count}"
-            found = fetch(count, told.size, told.seconds, root)
+            found = fetch(count, command_line.size, command_line.seconds, root)
             bench.show("fetch", Side(f"{count} fetchers", [found.acked / found.seconds]), "messages/s")
             costs.keep(f"fetch, {count} process{'es' if count > 1 else ''}", found.fetchers, found.acked)
             costs.keep("the canned server", found.server, found.acked)
@@ -289,7 +289,7 @@ def main() -> None:
             shutil.rmtree(root)
     if "ledger" in cases:
         for rows, count in LEDGER.items():
-            side, used = ledger_alone(rows, count, told.rounds, told.folder)
+            side, used = ledger_alone(rows, count, command_line.rounds, command_line.folder)
             bench.show(f"{rows} a segment", side, "messages/s")
             costs.keep(f"admit at {rows} a segment", used, MILLION)
             ledger = MILLION / used
@@ -301,17 +301,17 @@ def main() -> None:
     if "cluster" in cases:
         from _scale_cluster import on_cluster  # noqa: PLC0415 - starts Spark
 
-        with temporary_folder(told.folder) as folder:
-            on_cluster(folder, told.size, told.seconds, costs.seconds)
+        with temporary_folder(command_line.folder) as folder:
+            on_cluster(folder, command_line.size, command_line.seconds, costs.seconds)
     if "delay" in cases:
         rates = scaling(
             bench,
             "fetchers",
-            lambda count: delayed(count, told.size, told.seconds, told.folder),
-            told.rounds,
+            lambda count: delayed(count, command_line.size, command_line.seconds, command_line.folder),
+            command_line.rounds,
             "messages/s",
         )
-        draw(told.picture, "Pub/Sub, by fetchers", rates, "messages/s")
+        draw(command_line.picture, "Pub/Sub, by fetchers", rates, "messages/s")
     bench.finish()
 
 

@@ -75,15 +75,15 @@ class Times:
 
 @contextlib.contextmanager
 def query(
-    sink: str, subscription: str, endpoint: str, folder: Path, told: Namespace, python: str = sys.executable
+    sink: str, subscription: str, endpoint: str, folder: Path, command_line: Namespace, python: str = sys.executable
 ) -> Iterator[Program]:
     """A query of Spark in a process of its own, with default options of the format."""
     root = Path(tempfile.mkdtemp(prefix="bench-stream-", dir=folder))
     places = {"subscriptionId": subscription, "endpoint": endpoint, "spoolLocation": str(root / "spool")}
-    options = {**places, **told.options}
+    options = {**places, **command_line.options}
     try:
         checkpoint = str(root / "checkpoint")
-        plan = {"sink": sink, "options": options, "checkpoint": checkpoint, "configuration": dict(told.conf)}
+        plan = {"sink": sink, "options": options, "checkpoint": checkpoint, "configuration": dict(command_line.conf)}
         with Program("_pubsub_query.py", plan=plan, python=python) as program:
             yield program
     finally:
@@ -93,14 +93,16 @@ def query(
 # Rows per second.
 
 
-def rows_per_second(case: str, folder: Path, told: Namespace) -> list[float]:
+def rows_per_second(case: str, folder: Path, command_line: Namespace) -> list[float]:
     """What a noop sink gets from a saturating server, window by window."""
     with (
         CannedPubSub(size=SIZE) as server,
-        query("noop", server.subscription, server.address, folder, told) as program,
+        query("noop", server.subscription, server.address, folder, command_line) as program,
     ):
         meter = ProcessorMeter()
-        found = row_windows(case, program.reports(), Times(told.rounds, told.seconds, told.warm_up), meter)
+        found = row_windows(
+            case, program.reports(), Times(command_line.rounds, command_line.seconds, command_line.warm_up), meter
+        )
         counters = server.stats()
     sent, acked = counters["sent"], counters["acked"]
     print(f"{case}: the server has sent {sent:,}, {acked:,} are acked, load {load()}", flush=True)
@@ -139,24 +141,27 @@ def steps_of(durations: Mapping[str, float], batches: int) -> str:
     return ", ".join(f"{step} {total / batches:.0f}" for step, total in longest)
 
 
-def measure_rows(bench: Benchmark, told: Namespace, disk: Side) -> None:
+def measure_rows(bench: Benchmark, command_line: Namespace, disk: Side) -> None:
     """The cases `rows`, `rows-fetcher` and, on a slow disk, `rows-tmpfs`."""
     client, fetcher = interleaved(
         {
-            "high-level client, acked, no Spark": theirs(SIZE, told.seconds),
-            "one fetch process, acked, no Spark": ours(SIZE, told.folder, told.seconds, plain=False),
+            "high-level client, acked, no Spark": theirs(SIZE, command_line.seconds),
+            "one fetch process, acked, no Spark": ours(SIZE, command_line.folder, command_line.seconds, plain=False),
         },
-        told.rounds,
+        command_line.rounds,
     )
-    found = Side("ours, rows of the sink", rows_per_second("rows", told.folder, told))
+    found = Side("ours, rows of the sink", rows_per_second("rows", command_line.folder, command_line))
     bench.compare("rows", found, client, "rows/s")
     bench.compare("rows-fetcher", found, fetcher, "rows/s")
-    tuned = Side("ours, rows of the sink", rows_per_second("rows-file-manager", told.folder, with_file_manager(told)))
+    tuned = Side(
+        "ours, rows of the sink",
+        rows_per_second("rows-file-manager", command_line.folder, with_file_manager(command_line)),
+    )
     bench.compare("rows-file-manager", tuned, client, "rows/s")
     memory = memory_folder()
     if memory is not None and disk.median < ENOUGH * max(found.median, ASKED_ROWS) * SIZE / 1e6:
         print(f"rows: the disk gives less than {ENOUGH:g} times what is needed; tmpfs stands beside it")
-        found = Side("ours, rows of the sink, tmpfs", rows_per_second("rows-tmpfs", memory, told))
+        found = Side("ours, rows of the sink, tmpfs", rows_per_second("rows-tmpfs", memory, command_line))
         bench.compare("rows-tmpfs", found, client, "rows/s")
     print(f"rows: asked for at least {ASKED_ROWS:,} rows/s on two cores, found {found.median:,.0f}\n", flush=True)
 
@@ -208,12 +213,12 @@ def latency_windows(reports: Iterator[Mapping[str, Any]], times: Times) -> Laten
     return Latencies(p50.tolist(), p99.tolist(), rates, means, processor)
 
 
-def measure_latency(bench: Benchmark, told: Namespace, case: str, endpoint: str) -> None:
+def measure_latency(bench: Benchmark, command_line: Namespace, case: str, endpoint: str) -> None:
     """Our query and the high-level client, one after the other, each with a topic of its own."""
-    times = Times(told.rounds, told.seconds, told.latency_warm_up)
+    times = Times(command_line.rounds, command_line.seconds, command_line.latency_warm_up)
     with (
         published(endpoint, "ours") as subscription,
-        query("latency", subscription, endpoint, told.folder, told) as program,
+        query("latency", subscription, endpoint, command_line.folder, command_line) as program,
     ):
         mine = latency_windows(program.reports(), times)
     print(f"{case}: load {load()}; {mine.processor}\n{case}: a batch, ms: {steps_of(mine.durations, 1)}", flush=True)
@@ -247,9 +252,9 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def with_file_manager(told: Namespace) -> Namespace:
+def with_file_manager(command_line: Namespace) -> Namespace:
     """The same arguments with the setting of Spark that makes its log writes cheap."""
-    return Namespace(**{**vars(told), "conf": [*told.conf, FILE_MANAGER]})
+    return Namespace(**{**vars(command_line), "conf": [*command_line.conf, FILE_MANAGER]})
 
 
 def load() -> str:
@@ -268,36 +273,36 @@ def main() -> None:
     arguments.add_argument(
         "--conf", type=setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
     )
-    told = arguments.parse_args()
-    told.options = {}
+    command_line = arguments.parse_args()
+    command_line.options = {}
     # So that everything is ended and removed also then.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    disk = disk_rate(told.folder)
+    disk = disk_rate(command_line.folder)
     bench = Benchmark("pubsub_stream")
     bench.settings(
         spark="local[2], default options of the format, no trigger interval, one query a process",
-        spark_settings=", ".join(map("=".join, told.conf)) or "none but those of local[2] without UI",
+        spark_settings=", ".join(map("=".join, command_line.conf)) or "none but those of local[2] without UI",
         rows="canned server in Go (bench/servers/canned_pubsub), 1 KB, noop sink; counted by Spark's numInputRows",
         latency=f"{RATE} messages/s of 1 KB, a request each {TICK_SECONDS * 1e3:g} ms; foreachBatch with toArrow",
         theirs="google.cloud.pubsub_v1 SubscriberClient.subscribe, in a process of its own",
-        windows=f"{told.rounds} of {told.seconds:g} s, for rows of whole batches, "
-        f"after {told.warm_up:g} s (rows) and {told.latency_warm_up:g} s (latency) of warm-up",
-        disk=f"{file_system_of(told.folder)}, {disk.median:,.0f} MB/s in 64 MB files with fsync",
-        small_fsync=f"{fsync_milliseconds(told.folder).median:.2f} ms",
+        windows=f"{command_line.rounds} of {command_line.seconds:g} s, for rows of whole batches, "
+        f"after {command_line.warm_up:g} s (rows) and {command_line.latency_warm_up:g} s (latency) of warm-up",
+        disk=f"{file_system_of(command_line.folder)}, {disk.median:,.0f} MB/s in 64 MB files with fsync",
+        small_fsync=f"{fsync_milliseconds(command_line.folder).median:.2f} ms",
     )
-    wanted = [case for case in CASES if case in (told.cases or CASES)]
+    wanted = [case for case in CASES if case in (command_line.cases or CASES)]
     if "rows" in wanted:
-        measure_rows(bench, told, disk)
+        measure_rows(bench, command_line, disk)
     if "latency" in wanted:
         with start_server_process() as server:
-            measure_latency(bench, told, "latency", server.endpoint)
+            measure_latency(bench, command_line, "latency", server.endpoint)
         print(f"latency: asked for a p50 below {ASKED_P50} ms\n", flush=True)
     if "latency-file-manager" in wanted:
         with start_server_process() as server:
-            measure_latency(bench, with_file_manager(told), "latency-file-manager", server.endpoint)
+            measure_latency(bench, with_file_manager(command_line), "latency-file-manager", server.endpoint)
     if "latency-tuned" in wanted:
         with start_server_process() as server:
-            tuned = with_file_manager(told)
+            tuned = with_file_manager(command_line)
             tuned.options = {"maxFetchPeriod": FETCH_PERIOD}
             measure_latency(bench, tuned, "latency-tuned", server.endpoint)
     if "latency-emulator" in wanted:
@@ -305,7 +310,7 @@ def main() -> None:
             print(f"latency-emulator: skipped: {reason}")
         else:
             with Emulator() as emulator:
-                measure_latency(bench, told, "latency-emulator", emulator.endpoint)
+                measure_latency(bench, command_line, "latency-emulator", emulator.endpoint)
     bench.finish()
 
 

@@ -72,7 +72,7 @@ def main() -> None:
         endpoint, topic, *numbers = sys.argv[2:]
         print(publish(endpoint, topic, *(int(text) for text in numbers)))
         return
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("pubsub_write")
     benchmark.settings(
         server="canned, in Go, same machine (bench/servers/canned_pubsub)",
@@ -80,7 +80,7 @@ def main() -> None:
     )
     here = Path(__file__).resolve()
     for case, (size, keys, our_rows, their_rows) in CASES.items():
-        if told.cases and case not in told.cases:
+        if command_line.cases and case not in command_line.cases:
             continue
         sides = {
             "ours, one task": side(here, "--publish", size=size, rows=our_rows, keys=keys),
@@ -88,7 +88,7 @@ def main() -> None:
                 here.with_name("_high_level_publisher.py"), size=size, rows=their_rows, keys=keys
             ),
         }
-        ours, theirs = interleaved(sides, told.rounds)
+        ours, theirs = interleaved(sides, command_line.rounds)
         benchmark.compare(case, ours, theirs, "messages/s")
     benchmark.finish()
 

@@ -64,10 +64,12 @@ def read_kafka(benchmark: Benchmark, programs: Mapping[str, Program], options: d
 
 def stream_pubsub(version: str) -> float:
     """Return the rows per second of a new query."""
-    python, told = on_spark(version).python, Namespace(options={}, conf=[])
+    python, command_line = on_spark(version).python, Namespace(options={}, conf=[])
     with (
         CannedPubSub(size=SIZE) as server,
-        query("noop", server.subscription, server.address, Path(tempfile.gettempdir()), told, python) as program,
+        query(
+            "noop", server.subscription, server.address, Path(tempfile.gettempdir()), command_line, python
+        ) as program,
     ):
         (rate,) = row_windows(f"pubsub-{version}", program.reports(), WINDOW, ProcessorMeter())
     return rate
@@ -75,7 +77,7 @@ def stream_pubsub(version: str) -> float:
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("spark_versions")
     with contextlib.ExitStack() as stack:
         programs = {
@@ -85,10 +87,10 @@ def main() -> None:
         benchmark.settings(
             versions=versions, master="local[2]", bytes=SIZE, kafka_rows=KAFKA_ROWS, pubsub_window=WINDOW
         )
-        if wanted(told, "kafka"):
-            read_kafka(benchmark, programs, kafka(stack), told.rounds)
-    if wanted(told, "pubsub"):
-        rates = interleaved({each: partial(stream_pubsub, each) for each in SPARKS}, told.rounds)
+        if wanted(command_line, "kafka"):
+            read_kafka(benchmark, programs, kafka(stack), command_line.rounds)
+    if wanted(command_line, "pubsub"):
+        rates = interleaved({each: partial(stream_pubsub, each) for each in SPARKS}, command_line.rounds)
         for side in rates[:-1]:
             benchmark.compare(f"pubsub-{side.name}", side, rates[-1], "rows/s")
     benchmark.finish()

@@ -115,10 +115,12 @@ def open_once(root: Path) -> tuple[float, Ledger]:
 
 def main() -> None:
     """Measure each size; a fresh process for each start, since that is what a query has."""
-    told = parser(__doc__.splitlines()[0])
-    told.add_argument("--segments", type=int, nargs="*", default=[1_000, 100_000, 1_000_000], help="admitted segments")
-    told.add_argument("--folder", type=Path, help="where to make the spool (default: a temporary folder)")
-    options = told.parse_args()
+    arguments = parser(__doc__.splitlines()[0])
+    arguments.add_argument(
+        "--segments", type=int, nargs="*", default=[1_000, 100_000, 1_000_000], help="admitted segments"
+    )
+    arguments.add_argument("--folder", type=Path, help="where to make the spool (default: a temporary folder)")
+    options = arguments.parse_args()
     benchmark = Benchmark("spool_start")
     with tempfile.TemporaryDirectory(prefix="spool-start-", dir=options.folder) as name:
         folder = Path(name)

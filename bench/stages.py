@@ -352,14 +352,14 @@ def protobuf_calls(benchmark: Benchmark, rounds: int, label: str, _size: int) ->
 
 def main() -> None:
     """Run the cases."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("stages")
     benchmark.settings(rows=ROWS, kinesis_rows=KINESIS_ROWS, partitions=PARTITIONS, master="local[2]")
     kinds = (kafka_read, kafka_write, kinesis_read, pubsub, protobuf_calls)
     for case, run in zip(CASES, kinds, strict=True):
-        if case in (told.cases or CASES):
+        if case in (command_line.cases or CASES):
             for label, size in ({"190 B": 190} if case == "protobuf" else SIZES).items():
-                run(benchmark, told.rounds, label, size)
+                run(benchmark, command_line.rounds, label, size)
     benchmark.finish()
 
 

@@ -44,7 +44,7 @@ def query(made: Rig, topic: str, name: str, sink: str, costs: Costs) -> Callable
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    command_line = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("to_parquet")
     benchmark.settings(
         peer=JVM_VERSION, partitions=PARTITIONS, rows=ROWS, value_bytes=SIZE, batches=BATCHES, master="local[2]"
@@ -52,10 +52,10 @@ def main() -> None:
     with rig() as made:
         topic = made.topic("orders", PARTITIONS)
         made.fill(topic, PARTITIONS, ROWS, SIZE)
-        for sink in filter(lambda each: wanted(told, each), SINKS):
+        for sink in filter(lambda each: wanted(command_line, each), SINKS):
             costs = Costs()
             sides = {side: query(made, topic, side, sink, costs) for side in (OURS, THEIRS)}
-            compare(benchmark, {OURS: sink}, sides, costs, told.rounds)
+            compare(benchmark, {OURS: sink}, sides, costs, command_line.rounds)
     benchmark.finish()
 
 

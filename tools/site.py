@@ -70,9 +70,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.site", description="The site of the documentation.")
     parser.add_argument("--site", type=Path, default=ROOT / "build" / "site", help="the folder of all versions")
     parser.add_argument("--version", default=__version__, help="what this tree's version is called")
-    told = parser.parse_args()
-    told.site.mkdir(parents=True, exist_ok=True)
-    return build(told.site.resolve(), told.version)
+    command_line = parser.parse_args()
+    command_line.site.mkdir(parents=True, exist_ok=True)
+    return build(command_line.site.resolve(), command_line.version)
 
 
 if __name__ == "__main__":

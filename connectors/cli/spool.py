@@ -97,7 +97,7 @@ def quarantine_command(
     *,
     json: Json = False,
 ) -> None:
-    """Move damaged or missing segments aside, and record their rows as empty: the query goes on without them.
+    """Quarantine damaged or missing segments, and record their rows as empty: the query goes on without them.
 
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """

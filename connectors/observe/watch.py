@@ -221,7 +221,7 @@ class Observer:
         while not self._is_closed and (event := self._next()) != _STOP:
             try:
                 if event is not None:
-                    self._hear(*event)
+                    self._receive(*event)
                 self._refresh()
             except Exception:  # noqa: BLE001 - logged; an observer never ends because of what it observes
                 _log.exception("[OBSERVE_FAILED] An event of a query could not be dealt with")
@@ -243,7 +243,7 @@ class Observer:
             self.exporter.refresh(measurement.at(now_ms, spools))
         self._refresh_at = time.monotonic() + self._refresh_seconds
 
-    def _hear(self, time_ms: int, kind: str, value: Mapping[str, Any]) -> None:
+    def _receive(self, time_ms: int, kind: str, value: Mapping[str, Any]) -> None:
         if kind == "progress":
             self._progress(time_ms, value)
             return

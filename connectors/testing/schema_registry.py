@@ -167,8 +167,8 @@ class SchemaRegistryServer:
             headers: headers; Content-Length is added where there is none.
             byte_seconds: how long to wait before each byte of the response, its head included.
         """
-        told = {"Content-Length": str(len(body)), **(headers or {})}
-        head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        sent_headers = {"Content-Length": str(len(body)), **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in sent_headers.items())
         data = f"HTTP/1.1 {status} Told\r\n{head}\r\n".encode() + body
         with self._lock:
             self._responses[path] = _Response(data, byte_seconds)

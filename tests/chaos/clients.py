@@ -147,19 +147,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    end = time.monotonic() + told.minutes * 60
+    command_line = parse(arguments)
+    end = time.monotonic() + command_line.minutes * 60
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
         servers = Servers(stack)
-        for part in [told.only] if told.only else PARTS:
+        for part in [command_line.only] if command_line.only else PARTS:
             for name, kind, action in PARTS[part](servers):
                 if time.monotonic() < end:
-                    given = {"seed": record.trial_seed(name), "count": told.records}
+                    given = {"seed": record.trial_seed(name), "count": command_line.records}
                     yield Trial(name, kind, partial(action, **given))
 
-    settings = {"records": told.records, "clients": client_versions()}
-    return run_trials("clients", told, settings, PACKAGES, trials)
+    settings = {"records": command_line.records, "clients": client_versions()}
+    return run_trials("clients", command_line, settings, PACKAGES, trials)
 
 
 if __name__ == "__main__":

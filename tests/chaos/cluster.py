@@ -23,19 +23,21 @@ from tests.chaos.support.trials import Trial, add_record_arguments, run_trials
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "confluent-kafka", "boto3", "obstore")
 
 
-def faults(told: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def faults(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """The trials; the cluster starts with the first of them."""
-    end, rig = time.monotonic() + told.minutes * 60, ClusterRig(stack)
-    for number in range(1, told.rounds + 1):
+    end, rig = time.monotonic() + command_line.minutes * 60, ClusterRig(stack)
+    for number in range(1, command_line.rounds + 1):
         for fault in FAULTS:
             for flow in FLOWS:
                 if time.monotonic() > end:
                     return
-                if (told.flow and flow not in told.flow) or (told.fault and fault not in told.fault):
+                if (command_line.flow and flow not in command_line.flow) or (
+                    command_line.fault and fault not in command_line.fault
+                ):
                     continue
                 name = f"{flow}-{fault}-{number}"
                 seed = record.trial_seed(name)
-                action = partial(rig.run, seed=seed, flow=flow, fault=fault, messages=told.messages)
+                action = partial(rig.run, seed=seed, flow=flow, fault=fault, messages=command_line.messages)
                 yield Trial(name.replace("_", "-"), f"{flow}_{fault}", action)
 
 
@@ -53,8 +55,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    return run_trials("cluster", told, {"messages": told.messages}, PACKAGES, partial(faults, told))
+    command_line = parse(arguments)
+    return run_trials(
+        "cluster", command_line, {"messages": command_line.messages}, PACKAGES, partial(faults, command_line)
+    )
 
 
 if __name__ == "__main__":

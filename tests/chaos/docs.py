@@ -94,12 +94,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev chaos docs", description="README, tutorial, notebook and site.")
     parser.add_argument("--whole", action="store_true", help="also run ./dev test in full")
     parser.add_argument("--record", type=Path, default=ROOT / "docs/faults/docs.json")
-    told = parser.parse_args()
+    command_line = parser.parse_args()
     parts: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
         newcomer = Newcomer(Path(folder))
         steps: dict[str, Callable[[], None]] = {
-            "readme": lambda: newcomer.readme(whole=told.whole),
+            "readme": lambda: newcomer.readme(whole=command_line.whole),
             "tutorial": newcomer.tutorial,
             "notebook": newcomer.notebook,
             "site": newcomer.site,
@@ -121,10 +121,10 @@ def main() -> int:
         "commit": head_commit(),
         "versions": versions(["pyspark", "pyarrow"]),
         "ended": dt.datetime.now(dt.UTC).date().isoformat(),
-        "whole": told.whole,
+        "whole": command_line.whole,
         "parts": parts,
     }
-    told.record.write_text(json.dumps(record, indent=1) + "\n")
+    command_line.record.write_text(json.dumps(record, indent=1) + "\n")
     return int(not all(part["ok"] for part in parts))
 
 

@@ -95,16 +95,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    seconds = told.minutes * 60 / len(KINDS)
+    command_line = parse(arguments)
+    seconds = command_line.minutes * 60 / len(KINDS)
 
     def trials(record: Record, _stack: ExitStack) -> Iterator[Trial]:
         for name in KINDS:
-            if told.only in {None, name}:
+            if command_line.only in {None, name}:
                 action = partial(attempt_all, name=name, seed=record.trial_seed(name), seconds=seconds)
                 yield Trial(name, name, action)
 
-    return run_trials("hostile", told, {"minutes": told.minutes}, PACKAGES, trials)
+    return run_trials("hostile", command_line, {"minutes": command_line.minutes}, PACKAGES, trials)
 
 
 if __name__ == "__main__":

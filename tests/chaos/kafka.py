@@ -25,9 +25,9 @@ from tests.support.kafka_rig import KafkaRig
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "numpy")
 
 
-def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def random_kills(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """The trials; broker and Spark start with the first of them."""
-    end = time.monotonic() + told.minutes * 60
+    end = time.monotonic() + command_line.minutes * 60
     started: list[Any] = []
 
     def run(folder: Path, plan: KillPlan) -> dict[str, Any]:
@@ -41,11 +41,11 @@ def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> 
             jobs.discard()
             raise
 
-    for number in range(1, told.trials + 1):
+    for number in range(1, command_line.trials + 1):
         if time.monotonic() > end:
             break
         name = f"kill-{number:03d}"
-        plan = KillPlan.make(record.trial_seed(name), told.kills, told.records)
+        plan = KillPlan.make(record.trial_seed(name), command_line.kills, command_line.records)
         yield Trial(name, "exactly_once", partial(run, plan=plan))
 
 
@@ -62,9 +62,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    settings = {"kills": told.kills, "records": told.records}
-    return run_trials("kafka", told, settings, PACKAGES, partial(random_kills, told))
+    command_line = parse(arguments)
+    settings = {"kills": command_line.kills, "records": command_line.records}
+    return run_trials("kafka", command_line, settings, PACKAGES, partial(random_kills, command_line))
 
 
 if __name__ == "__main__":

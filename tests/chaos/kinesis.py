@@ -50,9 +50,9 @@ def crashes(mode: str) -> Iterator[Trial]:
         yield Trial(f"{mode}-crash-{step}", f"{mode}_crashes", partial(run, step=step))
 
 
-def random_kills(told: argparse.Namespace, mode: str, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def random_kills(command_line: argparse.Namespace, mode: str, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """The kills through Spark; server and Spark start with the first of them."""
-    end = time.monotonic() + told.minutes * 60
+    end = time.monotonic() + command_line.minutes * 60
     started: list[Any] = []
 
     def run(folder: Path, plan: KillPlan) -> dict[str, Any]:
@@ -66,11 +66,11 @@ def random_kills(told: argparse.Namespace, mode: str, record: Record, stack: Exi
             jobs.discard()
             raise
 
-    for number in range(-(-told.kills_in_all // told.kills)):
+    for number in range(-(-command_line.kills_in_all // command_line.kills)):
         if time.monotonic() > end:
             break
         name = f"{mode}-kill-{number + 1:03d}"
-        plan = KillPlan.make(record.trial_seed(name), mode, number, told.kills)
+        plan = KillPlan.make(record.trial_seed(name), mode, number, command_line.kills)
         yield Trial(name, f"{mode}_random_kills", partial(run, plan=plan))
 
 
@@ -90,16 +90,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
+    command_line = parse(arguments)
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
-        for mode in told.mode or sorted(MODES):
-            if told.only != "random_kills":
+        for mode in command_line.mode or sorted(MODES):
+            if command_line.only != "random_kills":
                 yield from crashes(mode)
-            if told.only != "crashes":
-                yield from random_kills(told, mode, record, stack)
+            if command_line.only != "crashes":
+                yield from random_kills(command_line, mode, record, stack)
 
-    return run_trials("kinesis", told, {"kills": told.kills}, PACKAGES, trials)
+    return run_trials("kinesis", command_line, {"kills": command_line.kills}, PACKAGES, trials)
 
 
 if __name__ == "__main__":

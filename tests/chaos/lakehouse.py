@@ -32,18 +32,18 @@ class Rigs:
 
     Args:
         stack: ends what is started.
-        told: the command line.
+        command_line: the parsed arguments.
     """
 
-    def __init__(self, stack: ExitStack, told: argparse.Namespace) -> None:
-        self._stack, self._told = stack, told
+    def __init__(self, stack: ExitStack, command_line: argparse.Namespace) -> None:
+        self._stack, self._command_line = stack, command_line
         self._started: dict[str, Any] = {}
 
     def run(self, folder: Path, name: str, way: str, seed: int) -> dict[str, Any]:
         """Run a trial in a folder of its own."""
         numbers = self._get(name, lambda place: source(name, place))
         jobs = self._get(way, lambda place: SparkJobs(place, spark_settings(way)))
-        plan = KillPlan.make(seed, way, numbers.victims, self._told.kills, self._told.records)
+        plan = KillPlan.make(seed, way, numbers.victims, self._command_line.kills, self._command_line.records)
         try:
             return KillTrial(plan, folder / folder.name, numbers, jobs).run()
         except BaseException:
@@ -57,16 +57,16 @@ class Rigs:
         return self._started[name]
 
 
-def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def random_kills(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """The trials, one of each source and way in turn."""
-    end = time.monotonic() + told.minutes * 60
-    rigs = Rigs(stack, told)
-    for number in range(1, told.trials + 1):
-        for way in told.way or ways():
+    end = time.monotonic() + command_line.minutes * 60
+    rigs = Rigs(stack, command_line)
+    for number in range(1, command_line.trials + 1):
+        for way in command_line.way or ways():
             for name in SOURCES:
                 if time.monotonic() > end:
                     return
-                if told.source and name not in told.source:
+                if command_line.source and name not in command_line.source:
                     continue
                 trial = f"{name}-{way}-{number:02d}"
                 run = partial(rigs.run, name=name, way=way, seed=record.trial_seed(trial))
@@ -88,9 +88,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    settings = {"kills": told.kills, "records": told.records}
-    return run_trials("lakehouse", told, settings, PACKAGES, partial(random_kills, told))
+    command_line = parse(arguments)
+    settings = {"kills": command_line.kills, "records": command_line.records}
+    return run_trials("lakehouse", command_line, settings, PACKAGES, partial(random_kills, command_line))
 
 
 if __name__ == "__main__":

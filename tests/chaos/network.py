@@ -91,15 +91,15 @@ class NetworkRig:
             raise
 
 
-def network(told: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def network(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """All trials that were asked for."""
-    end = time.monotonic() + told.minutes * 60
+    end = time.monotonic() + command_line.minutes * 60
     rig = NetworkRig(record, stack)
-    for number in range(1, told.rounds + 1):
+    for number in range(1, command_line.rounds + 1):
         for flow, fault in cells():
             if time.monotonic() > end:
                 return
-            if (told.flow in {None, flow}) and (told.fault in {None, fault}):
+            if (command_line.flow in {None, flow}) and (command_line.fault in {None, fault}):
                 name = f"{flow}-{'' if fault in FAULTS else 'paused-'}{fault}-{number}"
                 cell = Cell(flow, fault, record.trial_seed(name))
                 yield Trial(name, flow if fault in FAULTS else "paused", partial(rig.run, cell=cell))
@@ -118,8 +118,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    return run_trials("network", told, {"toxiproxy": Toxiproxy.version}, PACKAGES, partial(network, told))
+    command_line = parse(arguments)
+    return run_trials(
+        "network", command_line, {"toxiproxy": Toxiproxy.version}, PACKAGES, partial(network, command_line)
+    )
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def install_and_use(folder: Path, built: wheels.Built, python: str, lock: str) -
     return outcome(faults, counts=counts, installed=found["versions"])
 
 
-def trials(told: argparse.Namespace, stack: ExitStack) -> Iterator[Trial]:
+def trials(command_line: argparse.Namespace, stack: ExitStack) -> Iterator[Trial]:
     """The trials of the parts that were asked for; what they share is built with the first that needs it."""
 
     @cache
@@ -95,10 +95,10 @@ def trials(told: argparse.Namespace, stack: ExitStack) -> Iterator[Trial]:
         return wheels.build(stack.enter_context(temporary_folder("dist")))
 
     found = wheels.pythons()
-    if told.only != "environments":
+    if command_line.only != "environments":
         yield Trial("contents", "distributions", lambda folder: contents(folder, built()))
         yield Trial("bill-of-materials", "distributions", lambda folder: materials(folder, built()))
-    if told.only == "distributions":
+    if command_line.only == "distributions":
         return
     for version, lock in [*((version, "newest") for version in found), (next(iter(found)), "lowest")]:
         name = f"python-{version}-{lock}"
@@ -111,13 +111,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev chaos packaging", description=__doc__)
     parser.add_argument("--only", choices=("distributions", "environments"), help="one part of it")
     add_record_arguments(parser, "packaging")
-    told = parser.parse_args(arguments)
+    command_line = parser.parse_args(arguments)
     settings = {"pythons": sorted(wheels.pythons())}
 
     def asked_for(_record: Record, stack: ExitStack) -> Iterator[Trial]:
-        return trials(told, stack)
+        return trials(command_line, stack)
 
-    return run_trials("packaging", told, settings, PACKAGES, asked_for)
+    return run_trials("packaging", command_line, settings, PACKAGES, asked_for)
 
 
 if __name__ == "__main__":

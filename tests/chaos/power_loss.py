@@ -46,20 +46,20 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--deaths", type=int, default=40, help="lives with a death before the loss of power")
     parser.add_argument("--only", choices=("power", "deaths", "full"), help="only this part")
-    told = parser.parse_args(arguments)
+    command_line = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="power-loss-") as name:
         folder = Path(name)
         began = time.monotonic()
-        if told.only in {None, "power"}:
-            checked = lose_power(folder, "life", told.seeds)
+        if command_line.only in {None, "power"}:
+            checked = lose_power(folder, "life", command_line.seeds)
             print(f"{checked} losses of power: 0 lost, 0 doubled, every replay equal", flush=True)
-        if told.only in {None, "deaths"}:
+        if command_line.only in {None, "deaths"}:
             calls = len(record(folder / "measured").calls)
-            for number in range(told.deaths):
-                dies_at = calls * number // told.deaths
+            for number in range(command_line.deaths):
+                dies_at = calls * number // command_line.deaths
                 checked = lose_power(folder, f"death-{number}", 1, dies_at)
                 print(f"a death before call {dies_at} of {calls}, then {checked} losses of power: all well", flush=True)
-        if told.only in {None, "full"}:
+        if command_line.only in {None, "full"}:
             print(f"a disk full from each of {fill_up(folder)} calls on: 0 lost, 0 doubled, no restart", flush=True)
         print(f"{time.monotonic() - began:.0f} s")
     return 0

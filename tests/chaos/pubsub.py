@@ -137,15 +137,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    marks = sorted({min(2000, told.batches), told.batches})
+    command_line = parse(arguments)
+    marks = sorted({min(2000, command_line.batches), command_line.batches})
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
-        for trial in (*sweeps(), *random_kills(KillRig(record, stack), told.trials, told.messages), *growth(marks)):
-            if told.only in {None, trial.part}:
+        for trial in (
+            *sweeps(),
+            *random_kills(KillRig(record, stack), command_line.trials, command_line.messages),
+            *growth(marks),
+        ):
+            if command_line.only in {None, trial.part}:
                 yield trial
 
-    return run_trials("pubsub", told, {"messages": told.messages, "batches": told.batches}, PACKAGES, trials)
+    return run_trials(
+        "pubsub", command_line, {"messages": command_line.messages, "batches": command_line.batches}, PACKAGES, trials
+    )
 
 
 if __name__ == "__main__":

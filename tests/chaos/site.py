@@ -154,7 +154,7 @@ def main() -> int:
     """Build the versions, and check them; the exit code is 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="./dev chaos site", description="The site in a headless Chromium.")
     parser.add_argument("--pictures", action="store_true", help="also write docs/pictures/site-*.png")
-    told = parser.parse_args()
+    command_line = parser.parse_args()
     if installed() is None:
         print("no Chromium is installed: apt-get install chromium")
         return 1
@@ -170,7 +170,7 @@ def main() -> int:
             print(check_menu(browser, old), flush=True)
             print(check_search(browser, old), flush=True)
             print(check_widths(browser, old, pages), flush=True)
-            if told.pictures:
+            if command_line.pictures:
                 there = {name: page for name, page in _PICTURES.items() if f"{page}.html" in pages}
                 write_pictures(browser, f"{address}/{_NEW}", ROOT / "docs/pictures", there)
     return 0

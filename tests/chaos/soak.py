@@ -68,20 +68,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    if told.judge:
-        judge(told.record)
+    command_line = parse(arguments)
+    if command_line.judge:
+        judge(command_line.record)
         return 0
 
     def trials(record: Record, _stack: ExitStack) -> Iterator[Trial]:
         for flow in SOAKS:
-            if told.flow in {None, flow}:
-                name = f"{flow}-{told.minutes:g}-minutes"
-                plan = SoakPlan.make(record.trial_seed(name), flow, told.minutes)
+            if command_line.flow in {None, flow}:
+                name = f"{flow}-{command_line.minutes:g}-minutes"
+                plan = SoakPlan.make(record.trial_seed(name), flow, command_line.minutes)
                 yield Trial(name, flow, partial(run, plan=plan))
 
     settings = {"rate": RATE, "tolerances": {name: asdict(each) for name, each in TOLERANCES.items()}}
-    return run_trials("soak", told, settings, PACKAGES, trials)
+    return run_trials("soak", command_line, settings, PACKAGES, trials)
 
 
 if __name__ == "__main__":

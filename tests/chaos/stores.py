@@ -87,23 +87,27 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
+    command_line = parse(arguments)
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
         stores = StartedStores(stack)
-        names = [name for name in STORES if told.store in {None, name}]
+        names = [name for name in STORES if command_line.store in {None, name}]
         for name in names:
             yield from trials_of(name, stores)
         rig = KillRig(record, stack)
         for name in names:
             store = TrialStore(name, partial(stores.options, name))
-            yield from random_kills(rig, told.trials, told.messages, store)
+            yield from random_kills(rig, command_line.trials, command_line.messages, store)
 
     def picked(record: Record, stack: ExitStack) -> Iterator[Trial]:
-        return (each for each in trials(record, stack) if told.only is None or each.part.endswith(f"_{told.only}"))
+        return (
+            each
+            for each in trials(record, stack)
+            if command_line.only is None or each.part.endswith(f"_{command_line.only}")
+        )
 
-    settings = {"messages": told.messages, "stores": {name: store.version for name, store in STORES.items()}}
-    return run_trials("stores", told, settings, PACKAGES, picked)
+    settings = {"messages": command_line.messages, "stores": {name: store.version for name, store in STORES.items()}}
+    return run_trials("stores", command_line, settings, PACKAGES, picked)
 
 
 if __name__ == "__main__":

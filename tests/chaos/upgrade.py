@@ -70,11 +70,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`, or 2 without the older version."""
-    told = parse(arguments)
-    settings = {"from": told.commit, "connectors": code_digest(ROOT / "connectors", CONNECTORS)}
+    command_line = parse(arguments)
+    settings = {"from": command_line.commit, "connectors": code_digest(ROOT / "connectors", CONNECTORS)}
     with temporary_folder("version") as code:
         try:
-            older = check_out(told.commit, code)
+            older = check_out(command_line.commit, code)
         except VersionMissingError as error:
             print(error)
             return 2
@@ -87,10 +87,10 @@ def main(arguments: list[str]) -> int:
 
         def trials(_record: Record, _stack: ExitStack) -> Iterator[Trial]:
             for name, make in FLOWS.items():
-                if told.only in {None, name}:
+                if command_line.only in {None, name}:
                     yield Trial(name, f"{name.partition('-')[0]}_upgrade", partial(run, make=make))
 
-        return run_trials("upgrade", told, settings, PACKAGES, trials)
+        return run_trials("upgrade", command_line, settings, PACKAGES, trials)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def flow(name: str, servers: Servers, folder: Path) -> Flow:
             return KafkaFlow(folder, KafkaRig(servers.kafka, folder), held_at="kafka.rows_sent")
 
 
-def kills(told: argparse.Namespace, record: Record, servers: Servers, spark: str) -> Iterator[Trial]:
+def kills(command_line: argparse.Namespace, record: Record, servers: Servers, spark: str) -> Iterator[Trial]:
     """The kills on one version of Spark, whose processes end with the last of them."""
     with ExitStack() as stack:
         started: list[SparkJobs] = []
@@ -132,31 +132,37 @@ def kills(told: argparse.Namespace, record: Record, servers: Servers, spark: str
                 raise
             return {"spark": ran, "flow": name, **outcome}
 
-        for number in range(-(-told.kills // KILLS)):
-            for name in told.flow or KILLERS:
+        for number in range(-(-command_line.kills // KILLS)):
+            for name in command_line.flow or KILLERS:
                 trial = f"{name}-spark-{spark}-{number + 1:02d}"
                 action = partial(run, name=name, number=number, seed=record.trial_seed(trial))
                 yield Trial(trial, f"{name}-spark-{spark}", action)
 
 
-def moves(told: argparse.Namespace, servers: Servers) -> Iterator[Trial]:
+def moves(command_line: argparse.Namespace, servers: Servers) -> Iterator[Trial]:
     """The checkpoints that move."""
 
     def run(folder: Path, name: str) -> dict[str, Any]:
         stations = [version(spark) for spark in WAY]
         return {"flow": name, **move(flow(name, servers, folder / folder.name), folder, stations)}
 
-    for name in told.flow or KILLERS:
+    for name in command_line.flow or KILLERS:
         yield Trial(f"{name}-moves", f"{name}-moves", partial(run, name=name))
 
 
-def trials(told: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
+def trials(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
     """The trials that are asked for, until the time is over."""
-    end = time.monotonic() + told.minutes * 60
+    end = time.monotonic() + command_line.minutes * 60
     servers = Servers(stack)
-    asked = [kills(told, record, servers, spark) for spark in told.version or SPARKS if told.only != "moves"]
+    asked = [
+        kills(command_line, record, servers, spark)
+        for spark in command_line.version or SPARKS
+        if command_line.only != "moves"
+    ]
     for trial in (
-        each for part in (*asked, *([moves(told, servers)] if told.only != "kills" else [])) for each in part
+        each
+        for part in (*asked, *([moves(command_line, servers)] if command_line.only != "kills" else []))
+        for each in part
     ):
         if time.monotonic() > end:
             return
@@ -179,8 +185,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run what is not done yet; the exit code is that of `run_trials`."""
-    told = parse(arguments)
-    return run_trials("versions", told, {"messages": MESSAGES, "kills": KILLS}, PACKAGES, partial(trials, told))
+    command_line = parse(arguments)
+    return run_trials(
+        "versions", command_line, {"messages": MESSAGES, "kills": KILLS}, PACKAGES, partial(trials, command_line)
+    )
 
 
 if __name__ == "__main__":

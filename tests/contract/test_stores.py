@@ -447,7 +447,7 @@ def test_a_server_that_is_killed_leaves_no_process(theirs: Place) -> None:
     assert left == []
 
 
-def test_the_program_says_what_to_export_and_ends_when_it_is_told(theirs: Place) -> None:
+def test_the_program_says_what_to_export_and_ends_on_a_signal(theirs: Place) -> None:
     command = [sys.executable, "-m", "tests.servers.object_stores", theirs.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

@@ -71,7 +71,7 @@ def pubsub(folder: Path, workers: TaskWorkers) -> None:
 
 
 def quarantined(folder: Path, workers: TaskWorkers) -> None:
-    """A spool of which one segment is damaged and set aside, after a batch that read it."""
+    """A spool of which one segment is damaged and quarantined, after a batch that read it."""
     with PubSubServer() as server:
         rig = PubSubRig(server, server.endpoint, folder, workers)
         with rig.query() as query:

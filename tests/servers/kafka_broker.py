@@ -399,12 +399,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fast", action="store_true", help="a large heap and the optimising compiler")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
     parser.add_argument("--proxy", default="", help="HOST:PORT: where one more listener is advertised", metavar="P")
-    told = parser.parse_args(arguments)
-    stopping = stop_event(with_parent=told.exit_with_parent)
-    changes = dict(pair.split("=", 1) for pair in told.set)
+    command_line = parser.parse_args(arguments)
+    stopping = stop_event(with_parent=command_line.exit_with_parent)
+    changes = dict(pair.split("=", 1) for pair in command_line.set)
     with contextlib.ExitStack() as stack:
-        folder = told.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
-        return _run(folder, stopping, changes, told.proxy, told.port, fast=told.fast)
+        folder = command_line.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
+        return _run(folder, stopping, changes, command_line.proxy, command_line.port, fast=command_line.fast)
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ def _sdk_roots(environment: Mapping[str, str]) -> Iterator[Path]:
 def _root_told_by(gcloud: str) -> Iterator[Path]:
     command = [gcloud, "info", "--format=value(installation.sdk_root)"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_GCLOUD_SECONDS, check=True)
-        if told.stdout.strip():
-            yield Path(told.stdout.strip())
+        command_line = subprocess.run(command, capture_output=True, text=True, timeout=_GCLOUD_SECONDS, check=True)
+        if command_line.stdout.strip():
+            yield Path(command_line.stdout.strip())
 
 
 def _newest_jar(home: Path) -> Path | None:

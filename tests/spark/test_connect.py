@@ -85,7 +85,7 @@ def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(
         topic, subscription = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
         server.create_subscription(subscription, topic)
         published = server.publish(topic, [b"payload"] * MESSAGES)
-        told = {
+        job = {
             "remote": remote,
             "folder": str(tmp_path),
             "descriptor_set": str(descriptor_set),
@@ -97,7 +97,7 @@ def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(
             },
         }
         environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-        command = [str(client_python), "-m", connect_client.__name__, json.dumps(told)]
+        command = [str(client_python), "-m", connect_client.__name__, json.dumps(job)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

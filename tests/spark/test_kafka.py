@@ -277,7 +277,7 @@ def test_a_schema_of_the_user_is_refused_as_by_sparks_own(spark: SparkSession, t
         writer.trigger(availableNow=True).start().awaitTermination(60)
 
 
-def test_a_task_of_a_sink_is_told_the_run_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_task_of_a_sink_knows_the_run_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
     """By this a driver that serves a second run of a query tells its own tasks from those of the first."""
     seen = tmp_path / "seen"
 

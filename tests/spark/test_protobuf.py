@@ -120,8 +120,8 @@ def test_42_failfast_ends_the_query_and_permissive_gives_null(spark: SparkSessio
     assert "[MALFORMED_PROTOBUF_MESSAGE] Malformed Protobuf messages are detected" in str(caught.value)
     event = from_protobuf("value", "Basic", binaryDescriptorSet=RIG.data, options=PERMISSIVE)
     assert [row.event is None for row in frame.select(event.alias("event")).collect()] == [False, True, True]
-    told = from_protobuf("value", "Basic", binaryDescriptorSet=RIG.data, options=PERMISSIVE | {"on.error": "column"})
-    rows = frame.select(told.alias("event")).select("event.value.id", "event.error").collect()
+    decoded = from_protobuf("value", "Basic", binaryDescriptorSet=RIG.data, options=PERMISSIVE | {"on.error": "column"})
+    rows = frame.select(decoded.alias("event")).select("event.value.id", "event.error").collect()
     assert (rows[0].id, rows[0].error, rows[1].id) == (1, None, None)
     assert "cannot be parsed" in rows[1].error
 

@@ -162,13 +162,13 @@ def test_fetching_on_executors_goes_on_while_the_query_lives_though_its_reader_i
     options = {"fetch": "external", "maxReaderAge": "1s"}
     stream.start({"availableNow": True}, availableNowMaxWait="0s", **options).awaitTermination(60)
     stream.publish(50)
-    told = stream.options | options
-    with fetch_on_executors(stream.spark, "pubsub", told, query=cast("StreamingQuery", Living())) as fetching:
+    all_options = stream.options | options
+    with fetch_on_executors(stream.spark, "pubsub", all_options, query=cast("StreamingQuery", Living())) as fetching:
         wait_for(lambda: fetching.jobs > 1)
         query = stream.start(**options)
         wait_for(lambda: len(stream.found()) >= 50, query)
         query.stop()
-    with fetch_on_executors(stream.spark, "pubsub", told) as fetching:
+    with fetch_on_executors(stream.spark, "pubsub", all_options) as fetching:
         assert fetching.await_end(60)
         assert fetching.jobs == 1
     stream.assert_each_once()

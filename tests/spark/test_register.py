@@ -58,9 +58,9 @@ def run(command: list[str], folder: Path = ROOT, **environ: str) -> tuple[list[s
 
 
 def test_no_secret_option_of_any_format_is_shown_in_plans_errors_and_the_log(tmp_path: Path) -> None:
-    told = {"folder": str(tmp_path), "settings": SETTINGS, "cases": CASES}
+    job = {"folder": str(tmp_path), "settings": SETTINGS, "cases": CASES}
     (tmp_path / CANARY).write_text("{}")
-    arguments = json.dumps(told).replace("FOLDER", str(tmp_path))
+    arguments = json.dumps(job).replace("FOLDER", str(tmp_path))
     lines, log = run([sys.executable, "-m", secrets_program.__name__, arguments])
     shown: Mapping[str, Any] = json.loads(lines[-1])
     assert shown["regex"].endswith("|mine")

@@ -59,17 +59,17 @@ def plan_with_a_secret(spark: SparkSession) -> str:
 
 def main() -> None:
     """Print one line of JSON."""
-    told = json.loads(sys.argv[1])
-    spark = SparkSession.builder.remote(told["remote"]).getOrCreate()
+    job = json.loads(sys.argv[1])
+    spark = SparkSession.builder.remote(job["remote"]).getOrCreate()
     register(spark)
     register(spark)
     found = {
         "session": type(spark).__module__,
-        "messages": read_to_the_end(spark, told["options"], Path(told["folder"])),
-        "protobuf": through_protobuf(spark, told["descriptor_set"]),
-        "sql": through_sql(spark, told["descriptor_set"]),
+        "messages": read_to_the_end(spark, job["options"], Path(job["folder"])),
+        "protobuf": through_protobuf(spark, job["descriptor_set"]),
+        "sql": through_sql(spark, job["descriptor_set"]),
         "plan": plan_with_a_secret(spark),
-        "error": error_of_an_unknown_option(spark, told["options"]),
+        "error": error_of_an_unknown_option(spark, job["options"]),
     }
     spark.stop()
     sys.stdout.write(json.dumps(found) + "\n")

@@ -82,16 +82,16 @@ def plans_of_the_user_interface(spark: SparkSession) -> str:
 
 def main() -> None:
     """Print one line of JSON."""
-    told = json.loads(sys.argv[1])
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", **told["settings"]}
+    job = json.loads(sys.argv[1])
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", **job["settings"]}
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     register(spark)
     once = spark.conf.get("spark.sql.redaction.options.regex")
     register(spark)
     shown: dict[str, Any] = {"regex": once, "again": spark.conf.get("spark.sql.redaction.options.regex")}
-    for number, (source, writes, options) in enumerate(told["cases"]):
+    for number, (source, writes, options) in enumerate(job["cases"]):
         use = write if writes else read
-        shown[f"{number} {source}"] = use(spark, source, options, f"{told['folder']}/{number}")
+        shown[f"{number} {source}"] = use(spark, source, options, f"{job['folder']}/{number}")
     shown["user interface"] = plans_of_the_user_interface(spark)
     spark.stop()
     sys.stdout.write(json.dumps(shown) + "\n")

@@ -109,8 +109,8 @@ class HandSpool:
     def age(self, folder: str, seconds: float) -> None:
         """Let the files of a folder be so many seconds older than they are."""
         for path in (self.root / folder).glob("*"):
-            told = path.stat()
-            os.utime(path, (told.st_atime, told.st_mtime - seconds))
+            state = path.stat()
+            os.utime(path, (state.st_atime, state.st_mtime - seconds))
 
     def all_ids(self) -> list[str]:
         assert self.ledger is not None

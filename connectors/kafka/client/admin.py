@@ -80,7 +80,7 @@ class KafkaLookup:
         self._last_word = LastWord()
         self._log = WaitLog(lambda: "Kafka's response about topics, partitions or offsets")
         self._admin = open_admin(settings)
-        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.hear_error}
+        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.receive_error}
         self._consumer = open_consumer(settings, own)
 
     def __enter__(self) -> Self:
@@ -237,7 +237,7 @@ class KafkaLookup:
     def read_at(self, partition: TopicPartition, offset: int) -> None:
         """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""
         self._begin()
-        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._last_word.hear_error}
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._last_word.receive_error}
         consumer = open_consumer(self._settings, own)
         try:
             consumer.assign([sdk().TopicPartition(*partition, offset)])

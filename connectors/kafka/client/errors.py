@@ -100,7 +100,7 @@ class LastWord:
         self._has_worked = False
         self._has_warned = False
 
-    def hear(self, name: str, text: str) -> None:
+    def receive(self, name: str, text: str) -> None:
         """Record an error of the client, if it is one of a connection."""
         problem = named_error(name, text, "kafka.bootstrap.servers", retriable=False)
         if isinstance(problem, CredentialsError):
@@ -115,9 +115,9 @@ class LastWord:
             return
         self._last, self._text, self._heard_at = problem, text, time.monotonic()
 
-    def hear_error(self, error: Any) -> None:
+    def receive_error(self, error: Any) -> None:
         """Record a ``KafkaError``; the ``error_cb`` of a client."""
-        self.hear(error.name(), error.str())
+        self.receive(error.name(), error.str())
 
     def _warn(self) -> None:
         """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""

@@ -173,11 +173,11 @@ def library() -> Any:
 _PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
-def problem_callback(hear: Callable[[str, str], None]) -> Any:
+def problem_callback(receive: Callable[[str, str], None]) -> Any:
     """Return what C calls for an error of a client: it passes name and text on. It must live as long as the client."""
 
     def called(_client: int, error: int, text: bytes, _opaque: int) -> None:
-        hear(library().rd_kafka_err2name(error).decode(), text.decode(errors="replace"))
+        receive(library().rd_kafka_err2name(error).decode(), text.decode(errors="replace"))
 
     return _PROBLEM(called)
 

@@ -171,7 +171,7 @@ class NativeSink:
 
     def _note(self, name: str, text: str) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
-        self._last_word.hear(name, text)
+        self._last_word.receive(name, text)
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:

@@ -76,7 +76,7 @@ class RecordSink:
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
-        self._last_word.hear_error(error)
+        self._last_word.receive_error(error)
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:

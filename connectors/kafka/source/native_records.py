@@ -224,7 +224,7 @@ class NativeSource:
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
         self._library = library()
         self.last_word = LastWord()
-        self._problem = problem_callback(self.last_word.hear)  # kept alive as long as the client
+        self._problem = problem_callback(self.last_word.receive)  # kept alive as long as the client
         used = {**settings.revealed(), **OWN_CONSUMER_SETTINGS, **own}
         self._client = new_client(_CONSUMER, used, problem=self._problem)
         self._library.rd_kafka_poll_set_consumer(self._client)

@@ -221,7 +221,7 @@ class PlainSource:
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
         self.last_word = LastWord()
-        self._consumer = open_consumer(settings, {**own, "error_cb": self.last_word.hear_error})
+        self._consumer = open_consumer(settings, {**own, "error_cb": self.last_word.receive_error})
         self._looked_up: set[TopicPartition] = set()
 
     def assign(self, partition: TopicPartition, position: int) -> None:

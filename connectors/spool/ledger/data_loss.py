@@ -62,7 +62,7 @@ class Losses:
         self._verified: dict[str, int] = {}  # names of segments, and the position after their last row
         self._warned: set[str] = set()
 
-    def going_on(self, work: Callable[[], _Result]) -> _Result:
+    def quarantining(self, work: Callable[[], _Result]) -> _Result:
         """Do some work, again after each damaged segment that stops it and may be quarantined.
 
         Raises `SpoolDamagedError` for what may not be given up, `SpoolFencedError` if another writer took the spool.
@@ -107,7 +107,7 @@ class Losses:
         due = [] if self._fail else self._ledger.state.between(first, end)
         for entry in due:
             if not entry.quarantined and entry.name not in self._verified:
-                self.going_on(partial(self._verify, entry))
+                self.quarantining(partial(self._verify, entry))
         # What ends below is not read again, however long it is retained.
         self._verified = {name: last for name, last in self._verified.items() if last > first}
         for entry in self._ledger.state.between(first, end):
@@ -143,7 +143,7 @@ class Losses:
                 raise fenced_error(error.where) from error
             ledger.settle()
             if waiting:
-                ledger.aside[name] = _quarantine_waiting(ledger.store, name, error)
+                ledger.quarantined_waiting[name] = _quarantine_waiting(ledger.store, name, error)
             elif entry is not None and not entry.quarantined:
                 _quarantine_admitted(ledger, {name: error})
 
@@ -163,8 +163,8 @@ def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamaged
 
 def expected_segments(store: Store, state: LedgerState) -> dict[str, str | None]:
     """Return every segment that was not quarantined, with its digest: None if it is not admitted yet."""
-    aside = quarantined_rows(store)
-    waiting = {name: None for name in waiting_names(store, state) if name not in aside}
+    quarantined = quarantined_rows(store)
+    waiting = {name: None for name in waiting_names(store, state) if name not in quarantined}
     return {entry.name: entry.digest for entry in state.segments if not entry.quarantined} | waiting
 
 
@@ -182,7 +182,7 @@ def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError
     added: list[IdRun] = []
     for entry in entries:
         added += [IdRun.load(store, run) for run in _keep_ids(ledger, entry)]
-        _move_aside(store, entry.name, damaged[entry.name], (entry.base, entry.end), entry.admitted_rows)
+        _move_to_quarantine(store, entry.name, damaged[entry.name], (entry.base, entry.end), entry.admitted_rows)
 
     def change(state: LedgerState) -> LedgerState:
         for present in filter(None, map(state.now, entries)):
@@ -267,14 +267,16 @@ def _quarantine_waiting(store: Store, name: str, error: SpoolDamagedError) -> in
     rows = 0
     with contextlib.suppress(SpoolDamagedError):
         rows = SegmentReader(store, name).info.rows
-    _move_aside(store, name, error, (0, 0), rows)
+    _move_to_quarantine(store, name, error, (0, 0), rows)
     failpoint("quarantine.before_delete")
     store.delete(name)
     failpoint("quarantine.after_delete")
     return rows
 
 
-def _move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tuple[int, int], rows: int) -> None:
+def _move_to_quarantine(
+    store: Store, name: str, error: SpoolDamagedError, positions: tuple[int, int], rows: int
+) -> None:
     """Copy a segment to the quarantine, durably, with a note; the caller records the loss and deletes the segment."""
     _, fetcher, file = name.split("/")
     base = f"{QUARANTINE_FOLDER}/{fetcher}-{file.partition('.')[0]}"

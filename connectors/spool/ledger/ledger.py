@@ -44,7 +44,7 @@ class Ledger:
         self.identity = identity
         self.claim = claim
         self.index = index
-        self.aside: dict[str, int] = {}
+        self.quarantined_waiting: dict[str, int] = {}
         """Segments that were quarantined before they were admitted, and their rows; to admit them records the loss."""
         self._writer = LedgerWriter(store, identity.spool, claim, state)
         self._read_row_sizes = lru_cache(_SIZES_CACHED)(partial(read_row_sizes, store))
@@ -137,7 +137,9 @@ class Ledger:
         """Return the next segments of each fetcher in order; a quarantined one as its entry."""
         readers: list[SegmentReader | SegmentEntry] = []
         # The folder of a fetcher may be gone with its only segment.
-        for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in list(self.aside))}):
+        for fetcher in sorted(
+            {*self.store.list("inbox"), *(name.split("/")[1] for name in list(self.quarantined_waiting))}
+        ):
             number = self.state.fetchers.get(fetcher, -1) + 1
             while len(readers) < most:
                 reader = self._open_segment(fetcher, number)
@@ -149,8 +151,8 @@ class Ledger:
 
     def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
         name = segment_name(fetcher, number)
-        if name in self.aside:
-            return SegmentEntry(fetcher, number, 0, self.aside[name], "", None, 0, 0)
+        if name in self.quarantined_waiting:
+            return SegmentEntry(fetcher, number, 0, self.quarantined_waiting[name], "", None, 0, 0)
         if not self.store.exists(name):
             return None
         reader = SegmentReader(self.store, name)
@@ -193,7 +195,7 @@ class Ledger:
         state = self.append(change, lambda: self.index.absorb(together))
         for entry in entries:
             if not state.is_waiting(entry.name):
-                self.aside.pop(entry.name, None)
+                self.quarantined_waiting.pop(entry.name, None)
         failpoint("ledger.after_admit")
 
 

@@ -66,13 +66,13 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
         index = DedupIndex()
         index.load(store, state.runs)
         inbox = {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
-        aside = quarantined_rows(store)
-        _check_inbox(store, state, inbox, aside)
+        quarantined = quarantined_rows(store)
+        _check_inbox(store, state, inbox, quarantined)
         _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
     _delete_leftovers(store, ledger, inbox)
-    ledger.aside = {name: rows for name, rows in aside.items() if state.is_waiting(name)}
+    ledger.quarantined_waiting = {name: rows for name, rows in quarantined.items() if state.is_waiting(name)}
     return ledger
 
 
@@ -198,13 +198,13 @@ def _numbers_of(names: Sequence[str]) -> _Numbers:
     return np.array([stem for stem in stems if NUMBER_NAME.fullmatch(stem)], np.str_).astype(np.int64)
 
 
-def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers], aside: Collection[str]) -> None:
+def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers], quarantined: Collection[str]) -> None:
     """Check that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
     for fetcher, numbers in inbox.items():
         last = state.fetchers.get(fetcher, -1)
         waiting = set(numbers[numbers > last].tolist())
         for number in range(last + 1, max(waiting, default=-1) + 1):
-            if number not in waiting and segment_name(fetcher, number) not in aside:
+            if number not in waiting and segment_name(fetcher, number) not in quarantined:
                 SegmentReader(store, segment_name(fetcher, number))
 
 

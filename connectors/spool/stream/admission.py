@@ -88,7 +88,7 @@ class Admission:
         if started is not None and admitted_at is not None:
             started.compaction.note_admitted()
         if fetching is not None:
-            fetching.allow(self._losses.going_on(self._backlog.free_bytes))
+            fetching.allow(self._losses.quarantining(self._backlog.free_bytes))
         self._guard.round_ended()
         admitted = self._ledger.state.head > head
         self._service.see(time.monotonic(), fetchers, served=admitted or self._backlog.is_unread)

@@ -64,7 +64,7 @@ class Background:
     def start(self) -> None:
         """Admit all that earlier fetchers left, then start the threads; on a full disk they admit it."""
         try:
-            self.losses.going_on(self._ledger.admit)
+            self.losses.quarantining(self._ledger.admit)
         except OSError as error:
             if not no_room(error):
                 raise

@@ -105,7 +105,7 @@ class SpoolStream:
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
             self._drain_lost_source(first, everything=max_rows is None)
-            return self._losses.going_on(lambda: self._offset_of_end(start, first, max_rows))
+            return self._losses.quarantining(lambda: self._offset_of_end(start, first, max_rows))
         finally:
             if once:
                 self._is_bounded, self._bound = False, None
@@ -124,7 +124,7 @@ class SpoolStream:
             first = max(first, min(self._losses.begin(first), last))
             self._background.seen_start(first)
             self._losses.check(first, last)
-            return self._losses.going_on(lambda: self._plan(first, last))
+            return self._losses.quarantining(lambda: self._plan(first, last))
 
     def _plan(self, first: int, last: int) -> list[list[Slice]]:
         self._ledger.check()
@@ -243,7 +243,7 @@ class SpoolStream:
         return Reason.NEW_ROWS if self._ledger.state.head > first else None
 
     def _spool_is_full(self) -> bool:
-        return self._losses.going_on(self._background.free_bytes) == 0
+        return self._losses.quarantining(self._background.free_bytes) == 0
 
     def _drain_lost_source(self, first: int, *, everything: bool) -> None:
         """Continue while the spool has rows of a source that delivers no more; then raise why it does not.

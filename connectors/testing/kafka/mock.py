@@ -167,10 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = server_parser(
         "kafka-mock", "librdkafka's mock cluster, on 127.0.0.1.", "only 0: librdkafka chooses a free one"
     )
-    told = parser.parse_args(arguments)
-    if told.port:
+    command_line = parser.parse_args(arguments)
+    if command_line.port:
         parser.error("librdkafka chooses the port of its mock cluster: leave --port out, or take kafka")
-    stopping = stop_event(with_parent=told.exit_with_parent)
+    stopping = stop_event(with_parent=command_line.exit_with_parent)
     with MockKafka() as kafka:
         announce(
             kafka.endpoint,

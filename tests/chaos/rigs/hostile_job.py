@@ -26,8 +26,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0, help="the first attempt is made in any case")
-    told = parser.parse_args(arguments)
-    run_attempts(KINDS[told.kind], told.folder, told.seed, told.first, told.seconds)
+    command_line = parser.parse_args(arguments)
+    run_attempts(
+        KINDS[command_line.kind], command_line.folder, command_line.seed, command_line.first, command_line.seconds
+    )
 
 
 if __name__ == "__main__":

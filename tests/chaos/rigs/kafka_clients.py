@@ -209,8 +209,8 @@ def producer_is_read(
     times = {"message_timestamp_type": "LogAppendTime"} if broker_time else {}
     topic = kafka.topic(PARTITIONS, max_message_bytes="4000000", message_timestamp_after_max_ms=_ANY_TIME, **times)
     script = Script.make(seed, count)
-    told = run_java_client(POM, PROGRAM, ["produce", kafka.broker.endpoint, topic, codec], script.lines)
-    rows = sent_rows(script, topic, told, int(broker_time))
+    response = run_java_client(POM, PROGRAM, ["produce", kafka.broker.endpoint, topic, codec], script.lines)
+    rows = sent_rows(script, topic, response, int(broker_time))
     assert len(rows) == len(script.records)
     kafka.wait_for_ends(topic, PARTITIONS)
     attributes = Counter(log_batches(kafka.broker.data, topic))

@@ -55,7 +55,7 @@ def add_record_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 def run_trials(
     what: str,
-    told: argparse.Namespace,
+    command_line: argparse.Namespace,
     settings: Mapping[str, Any],
     packages: Sequence[str],
     trials: Callable[[Record, ExitStack], Iterable[Trial]],
@@ -64,7 +64,7 @@ def run_trials(
 
     Args:
         what: the run, as the record calls it.
-        told: the command line, with the options of `add_record_arguments`.
+        command_line: the parsed arguments, with the options of `add_record_arguments`.
         settings: which a record must share to be gone on from.
         packages: whose versions the record says.
         trials: all of the run, from its record; what they start is closed with the stack.
@@ -73,7 +73,13 @@ def run_trials(
     os.environ[RUN_MARK] = mark = uuid4().hex
     try:
         record = Record(
-            told.record, what, dict(settings), packages, fresh=told.fresh, across=told.across, seed=told.seed
+            command_line.record,
+            what,
+            dict(settings),
+            packages,
+            fresh=command_line.fresh,
+            across=command_line.across,
+            seed=command_line.seed,
         )
     except RecordMismatchError as error:
         print(error)

@@ -57,12 +57,12 @@ def test_a_topic_that_is_well_has_no_complaint(kafka: KafkaRig) -> None:
     assert "5 offsets before the end" in findings["starting position"].found
 
 
-def test_an_illegal_option_and_an_illegal_setting_are_told(kafka: KafkaRig) -> None:
+def test_an_illegal_option_and_an_illegal_setting_are_reported(kafka: KafkaRig) -> None:
     assert bad(look(kafka.options("t", subscribes="x"))) == {"options": "OPTION_UNKNOWN"}
     assert bad(look(kafka.options("t", kafka__no__such__setting="1"))) == {"options": "KAFKA_SETTING"}
 
 
-def test_an_unknown_host_and_a_closed_port_are_told(kafka: KafkaRig) -> None:
+def test_an_unknown_host_and_a_closed_port_are_reported(kafka: KafkaRig) -> None:
     findings = look(kafka.options("t", kafka__bootstrap__servers="nowhere.invalid:9092"))
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
     assert findings["authentication"].outcome is Outcome.SKIPPED
@@ -78,11 +78,11 @@ def test_one_of_two_servers_that_is_down_is_a_warning(kafka: KafkaRig) -> None:
     assert findings["tcp"].outcome is Outcome.WARNING
 
 
-def test_tls_to_a_port_without_it_is_told(kafka: KafkaRig) -> None:
+def test_tls_to_a_port_without_it_is_reported(kafka: KafkaRig) -> None:
     assert bad(look(kafka.options("t", kafka__security__protocol="SSL"))) == {"tls": "TLS_NOT_SPOKEN"}
 
 
-def test_each_fault_of_the_certificates_is_told(kafka: KafkaRig) -> None:
+def test_each_fault_of_the_certificates_is_reported(kafka: KafkaRig) -> None:
     topic, folder = kafka.topic(), kafka.broker.certificates
     well = {
         **kafka.options(topic, kafka__bootstrap__servers=kafka.broker.ssl_endpoint, kafka__security__protocol="SSL"),
@@ -136,14 +136,14 @@ def in_pkcs12(folder: Path, store: Path) -> dict[str, str]:
     }
 
 
-def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_reported(kafka: KafkaRig, tmp_path: Path) -> None:
     findings = look(by_tls(kafka) | in_pkcs12(kafka.broker.certificates, tmp_path / "client.p12"))
     assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
     assert "PKCS12 is not checked here" in findings["tls"].found
     assert "store-canary-5" not in str(findings)
 
 
-def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_told(
+def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_reported(
     kafka: KafkaRig, tmp_path: Path
 ) -> None:
     pytest.importorskip("cryptography")
@@ -161,14 +161,14 @@ def test_a_server_that_need_not_be_verified_is_not(kafka: KafkaRig, word: str) -
     assert look(options)["tls"].outcome is Outcome.OK
 
 
-def test_a_wrong_password_is_told_without_it(kafka: KafkaRig) -> None:
+def test_a_wrong_password_is_reported_without_it(kafka: KafkaRig) -> None:
     options = {**kafka.options("t", kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
     findings = look({**options, "kafka.sasl.password": "canary-77"})
     assert bad(findings) == {"authentication": "KAFKA_LOG_IN"}
     assert "canary-77" not in str(findings)
 
 
-def test_an_address_that_brokers_advertise_and_nobody_reaches_is_told() -> None:
+def test_an_address_that_brokers_advertise_and_nobody_reaches_is_reported() -> None:
     class Elsewhere(diagnosis.KafkaLookup):
         def __init__(self) -> None:
             """It asks nobody."""
@@ -182,13 +182,13 @@ def test_an_address_that_brokers_advertise_and_nobody_reaches_is_told() -> None:
     assert "advertised.listeners" in error.value.action
 
 
-def test_a_topic_that_is_absent_is_told_and_a_pattern_that_matches_none_is_warned_of(kafka: KafkaRig) -> None:
+def test_a_topic_that_is_absent_is_reported_and_a_pattern_that_matches_none_is_warned_of(kafka: KafkaRig) -> None:
     assert bad(look(kafka.options("no-such-topic"))) == {"resource": "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"}
     pattern = kafka.options(subscribePattern="no-such-.*")
     assert bad(look(pattern)) == {"resource": "KAFKA_NO_TOPIC"}
 
 
-def test_a_missing_right_is_told(kafka: KafkaRig) -> None:
+def test_a_missing_right_is_reported(kafka: KafkaRig) -> None:
     topic = kafka.topic()
     options = {**kafka.options(topic, kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
     assert bad(look(options)) == {"resource": "KAFKA_ACCESS_DENIED"}
@@ -198,7 +198,7 @@ def test_a_missing_right_is_told(kafka: KafkaRig) -> None:
     assert bad(look(options)) == {}
 
 
-def test_a_start_that_retention_has_taken_and_one_beyond_the_end_are_told(kafka: KafkaRig) -> None:
+def test_a_start_that_retention_has_taken_and_one_beyond_the_end_are_reported(kafka: KafkaRig) -> None:
     topic = kafka.topic()
     kafka.send(topic, range(10))
     kafka.delete_records(topic, 4)
@@ -225,7 +225,7 @@ def test_a_checkpoint_is_so_far_behind_and_a_group_without_commits_is_not(kafka:
     assert "has committed nothing" in findings["consumer group"].found
 
 
-def test_a_checkpoint_that_retention_has_left_behind_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+def test_a_checkpoint_that_retention_has_left_behind_is_reported(kafka: KafkaRig, tmp_path: Path) -> None:
     topic = kafka.topic()
     kafka.send(topic, range(10))
     (tmp_path / "offsets").mkdir()

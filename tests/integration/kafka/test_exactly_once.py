@@ -162,7 +162,7 @@ class Driver:
         return exactly_once(self.options).markers(self.sink.query).finished().batch
 
 
-def told(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:
+def rows_and_repeats(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:
     """How many rows each task has, and whether an earlier attempt had written them."""
     return [(each.rows, each.skipped) for each in messages if isinstance(each, KafkaCommitMessage)]
 
@@ -173,12 +173,12 @@ def test_56_when_the_commit_of_the_driver_raises_abort_undoes_nothing_and_the_re
 ) -> None:
     driver = Driver(sink, "exactly_once")
     written = driver.tasks(0, ("a b", "c", ""), run="one")
-    assert told(written) == [(2, False), (1, False), (0, False)]
+    assert rows_and_repeats(written) == [(2, False), (1, False), (0, False)]
     driver.fail_to_commit(kind, written, 0)
     assert driver.finished() == finished
     assert sink.seen() == ["a", "b", "c"], "abort takes nothing away"
     again = driver.tasks(0, ("b a", "c", ""), run="two")
-    assert told(again) == [(2, True), (1, True), (0, True)]
+    assert rows_and_repeats(again) == [(2, True), (1, True), (0, True)]
     driver.writer().commit(again, 0)
     driver.writer().commit(driver.tasks(1, ("d", "", "e"), run="two"), 1)
     assert driver.finished() == 1
@@ -204,7 +204,7 @@ def test_56_abort_for_a_task_that_failed_leaves_what_the_others_wrote_and_the_re
     driver.writer().abort([written, None], 0)
     assert sink.seen() == ["a", "b"]
     again = driver.tasks(0, ("a b", "c d"), run="two")
-    assert told(again) == [(2, True), (2, False)]
+    assert rows_and_repeats(again) == [(2, True), (2, False)]
     driver.writer().commit(again, 0)
     assert sink.seen() == ["a", "b", "c", "d"]
 
@@ -217,7 +217,7 @@ def test_at_least_once_abort_leaves_what_was_written_and_the_replay_writes_it_ag
     driver.fail_to_commit(FailsWhenCommitted, written, 0)
     assert sink.seen() == ["a", "b", "c"]
     again = driver.tasks(0, ("a b", "c", ""), run="two")
-    assert told(again) == [(2, False), (1, False), (0, False)]
+    assert rows_and_repeats(again) == [(2, False), (1, False), (0, False)]
     driver.writer().commit(again, 0)
     assert sink.seen() == ["a", "a", "b", "b", "c", "c"]
 

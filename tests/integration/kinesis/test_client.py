@@ -348,7 +348,7 @@ def test_29_a_role_that_cannot_be_assumed_is_an_error_by_name(
     assert server.calls() == []
 
 
-def test_29_a_web_identity_that_is_refused_is_told_as_that(
+def test_29_a_web_identity_that_is_refused_is_reported_as_that(
     server: KinesisServer, sts: Sts, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (files / "token").write_text("a token of the cluster")

@@ -64,7 +64,7 @@ class TestStreams:
             more = {"ExclusiveStartStreamName": found[-1]} if answer["HasMoreStreams"] else {}
         assert [name for name in found if name in names] == names[1:]
 
-    def test_absent_and_present_streams_are_told_apart(self, calls: KinesisCalls) -> None:
+    def test_absent_and_present_streams_are_distinguished(self, calls: KinesisCalls) -> None:
         refused("ResourceNotFoundException", calls.summary)
         with pytest.raises(ClientError, match="ResourceNotFoundException"):
             calls.put(b"data")
@@ -137,7 +137,7 @@ class TestRecords:
         assert calls.data(shard, "AT_TIMESTAMP", Timestamp=arrival) == [b"first"]
         assert calls.data(shard, "AT_TIMESTAMP", Timestamp=0) == [b"first"]
 
-    def test_reader_behind_the_tip_is_told_so(self, calls: KinesisCalls) -> None:
+    def test_reader_behind_the_tip_is_reported_so(self, calls: KinesisCalls) -> None:
         calls.create()
         calls.put_many([("key", b"1"), ("key", b"2")])
         (shard,) = calls.open_ids()

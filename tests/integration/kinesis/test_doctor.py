@@ -84,11 +84,11 @@ def test_a_stream_that_is_well_has_no_complaint_and_loses_no_record(kinesis: Kin
         kinesis.drain(query, values)
 
 
-def test_an_illegal_option_is_told(kinesis: KinesisRig) -> None:
+def test_an_illegal_option_is_reported(kinesis: KinesisRig) -> None:
     assert bad(look(kinesis, shards="x")) == {"options": "OPTION_UNKNOWN"}
 
 
-def test_absent_credentials_an_unknown_profile_and_an_unknown_region_are_told(kinesis: KinesisRig) -> None:
+def test_absent_credentials_an_unknown_profile_and_an_unknown_region_are_reported(kinesis: KinesisRig) -> None:
     none = {"awsAccessKey": None, "awsSecretKey": None}
     findings = look(kinesis, **none)
     assert bad(findings) == {"credentials": "KINESIS_CREDENTIALS"}
@@ -98,17 +98,17 @@ def test_absent_credentials_an_unknown_profile_and_an_unknown_region_are_told(ki
 
 
 @pytest.mark.parametrize("kind", ["ExpiredTokenException", "UnrecognizedClientException", "InvalidSignatureException"])
-def test_credentials_that_are_refused_or_have_expired_are_told(kinesis: KinesisRig, kind: str) -> None:
+def test_credentials_that_are_refused_or_have_expired_are_reported(kinesis: KinesisRig, kind: str) -> None:
     kinesis.server.fail(None, kind, None, message=f"The security token {SECRET[:3]} is no good")
     assert bad(look(kinesis)) == {"authentication": "KINESIS_CREDENTIALS"}
 
 
-def test_a_role_that_may_not_be_assumed_is_told(kinesis: KinesisRig) -> None:
+def test_a_role_that_may_not_be_assumed_is_reported(kinesis: KinesisRig) -> None:
     role = {"roleArn": "arn:aws:iam::123456789012:role/reader", "stsEndpoint": f"http://127.0.0.1:{free_port()}"}
     assert set(bad(look(kinesis, **role))) == {"credentials"}
 
 
-def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_told(kinesis: KinesisRig) -> None:
+def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_reported(kinesis: KinesisRig) -> None:
     findings = look(kinesis, endpointUrl="https://nowhere.invalid:4567")
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
     assert findings["authentication"].outcome is Outcome.SKIPPED
@@ -116,13 +116,13 @@ def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_told(kinesis: 
     assert bad(look(kinesis, endpointUrl=kinesis.server.url.replace("http:", "https:"))) == {"tls": "TLS_NOT_SPOKEN"}
 
 
-def test_an_unknown_stream_is_told_as_one_that_may_be_elsewhere(kinesis: KinesisRig) -> None:
+def test_an_unknown_stream_is_reported_as_one_that_may_be_elsewhere(kinesis: KinesisRig) -> None:
     findings = look(kinesis, streamName="absent")
     assert bad(findings) == {"resource": "KINESIS_NOT_FOUND"}
     assert "region" in findings["resource"].fix
 
 
-def test_the_region_of_an_arn_that_the_option_contradicts_is_told(kinesis: KinesisRig) -> None:
+def test_the_region_of_an_arn_that_the_option_contradicts_is_reported(kinesis: KinesisRig) -> None:
     arn = "arn:aws:kinesis:eu-west-1:000000000000:stream/orders"
     assert bad(look(kinesis, streamName=None, streamARN=arn, region="us-east-1")) == {"options": "OPTION_CONFLICT"}
 
@@ -136,14 +136,16 @@ def test_the_region_of_an_arn_that_the_option_contradicts_is_told(kinesis: Kines
         ("GetRecords", "permission"),
     ],
 )
-def test_each_right_that_is_missing_is_told_by_its_name(kinesis: KinesisRig, operation: str, check_name: str) -> None:
+def test_each_right_that_is_missing_is_reported_by_its_name(
+    kinesis: KinesisRig, operation: str, check_name: str
+) -> None:
     kinesis.server.fail(operation, "AccessDeniedException", None)
     findings = look(kinesis)
     assert bad(findings) == {check_name: "KINESIS_ACCESS_DENIED"}
     assert f"kinesis:{operation}" in findings[check_name].fix
 
 
-def test_a_key_that_does_not_decrypt_is_told(kinesis: KinesisRig) -> None:
+def test_a_key_that_does_not_decrypt_is_reported(kinesis: KinesisRig) -> None:
     kinesis.server.fail("GetRecords", "KMSDisabledException", None)
     assert bad(look(kinesis)) == {"permission": "KINESIS_KEY"}
 
@@ -160,7 +162,7 @@ def test_a_starting_time_that_the_retention_has_passed_is_warned_of(kinesis: Kin
     assert bad(look(kinesis, **position)) == {"starting position": "OPTION_ILLEGAL"}
 
 
-def test_a_start_by_number_that_is_gone_or_of_another_shard_is_told(kinesis: KinesisRig) -> None:
+def test_a_start_by_number_that_is_gone_or_of_another_shard_is_reported(kinesis: KinesisRig) -> None:
     first, second = kinesis.server.shards(kinesis.stream)
     kinesis.put_to(first, 2)
     number = str(kinesis.server.records(kinesis.stream)[0].sequence_number)
@@ -192,7 +194,7 @@ def test_what_a_checkpoint_goes_on_from_is_held_against_what_is_kept(kinesis: Ki
     assert bad(look(kinesis, checkpoint)) == {"checkpoint": "KINESIS_STREAM_RECREATED"}
 
 
-def test_a_child_that_was_trimmed_before_its_first_read_is_told(kinesis: KinesisRig) -> None:
+def test_a_child_that_was_trimmed_before_its_first_read_is_reported(kinesis: KinesisRig) -> None:
     kinesis.put(6)
     kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
     with kinesis.query() as query:
@@ -207,7 +209,7 @@ def test_a_child_that_was_trimmed_before_its_first_read_is_told(kinesis: Kinesis
     assert bad(look(kinesis, checkpoint)) == {"checkpoint": "KINESIS_DATA_LOSS.TRIMMED"}
 
 
-def test_a_folder_without_offsets_is_told(kinesis: KinesisRig, tmp_path: Path) -> None:
+def test_a_folder_without_offsets_is_reported(kinesis: KinesisRig, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert bad(look(kinesis, tmp_path / "full")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
@@ -224,7 +226,7 @@ def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(kinesis: Kine
 # The consumer
 
 
-def test_a_consumer_that_a_query_would_register_is_told_and_not_registered(kinesis: KinesisRig) -> None:
+def test_a_consumer_that_a_query_would_register_is_reported_and_not_registered(kinesis: KinesisRig) -> None:
     findings = look(kinesis, consumerMode="efo", consumerName="mine")
     assert bad(findings) == {}
     assert "mine is not registered" in findings["consumer"].found
@@ -233,7 +235,7 @@ def test_a_consumer_that_a_query_would_register_is_told_and_not_registered(kines
     assert "consumer" not in look(kinesis)
 
 
-def test_a_consumer_that_is_there_is_told_with_its_status(kinesis: KinesisRig) -> None:
+def test_a_consumer_that_is_there_is_reported_with_its_status(kinesis: KinesisRig) -> None:
     client = KinesisClient(client_options(parse_read_options(kinesis.options(), {})))
     stream_arn = client.listing(kinesis.stream).arn
     arn = retry(lambda: active_consumer(client, stream_arn, "mine", register=True), RetryPolicy())
@@ -249,12 +251,12 @@ def test_a_consumer_that_is_there_is_told_with_its_status(kinesis: KinesisRig) -
     assert "DELETING" in findings["consumer"].found
 
 
-def test_a_consumer_that_is_named_and_not_there_is_told(kinesis: KinesisRig) -> None:
+def test_a_consumer_that_is_named_and_not_there_is_reported(kinesis: KinesisRig) -> None:
     named = {"consumerARN": "gone", "registeredConsumerIdType": "name"}
     assert bad(look(kinesis, consumerMode="efo", **named)) == {"consumer": "KINESIS_NO_CONSUMER"}
 
 
-def test_a_consumer_that_may_not_be_described_is_told_with_the_rights_it_takes(kinesis: KinesisRig) -> None:
+def test_a_consumer_that_may_not_be_described_is_reported_with_the_rights_it_takes(kinesis: KinesisRig) -> None:
     kinesis.server.fail("DescribeStreamConsumer", "AccessDeniedException", None)
     findings = look(kinesis, consumerMode="efo", consumerName="mine")
     assert bad(findings) == {"consumer": "KINESIS_ACCESS_DENIED"}

@@ -873,7 +873,7 @@ def test_large_records_are_read(kinesis: KinesisRig) -> None:
 # Batch reads
 
 
-def test_a_batch_read_ends_where_it_is_told(kinesis: KinesisRig) -> None:
+def test_a_batch_read_ends_at_its_end_option(kinesis: KinesisRig) -> None:
     values = kinesis.put(4)
     kinesis.server.jump(100)
     middle = round(kinesis.server.now() * 1000)

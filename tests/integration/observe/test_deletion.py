@@ -44,7 +44,7 @@ def terminated(query: str, exception: str | None) -> tuple[str, dict[str, Any]]:
     return "terminated", {"query": query, "run": f"run of {query}", "exception": exception}
 
 
-def hear(server: PubSubServer, folder: Path, *events: tuple[str, dict[str, Any]]) -> str:
+def receive(server: PubSubServer, folder: Path, *events: tuple[str, dict[str, Any]]) -> str:
     """Tell an observer of events; the last that it wrote."""
     watches = SpoolWatches([SpoolWatch(folder / "spool")])
     options = {"endpoint": server.endpoint}
@@ -75,29 +75,29 @@ def spool(tmp_path: Path) -> str:
 def test_a_query_that_ended_without_an_error_takes_its_subscription_along(
     server: PubSubServer, tmp_path: Path, spool: str
 ) -> None:
-    assert hear(server, tmp_path, progress("q", spool), terminated("q", None)) == "subscription_deleted"
+    assert receive(server, tmp_path, progress("q", spool), terminated("q", None)) == "subscription_deleted"
     assert not exists(server)
 
 
 def test_a_query_that_failed_leaves_it(server: PubSubServer, tmp_path: Path, spool: str) -> None:
-    assert hear(server, tmp_path, progress("q", spool), terminated("q", "boom")) == "terminated"
+    assert receive(server, tmp_path, progress("q", spool), terminated("q", "boom")) == "terminated"
     assert exists(server)
 
 
 def test_a_query_that_runs_leaves_it(server: PubSubServer, tmp_path: Path, spool: str) -> None:
-    assert hear(server, tmp_path, progress("q", spool)) == "progress"
+    assert receive(server, tmp_path, progress("q", spool)) == "progress"
     assert exists(server)
 
 
 def test_another_query_of_the_session_leaves_it(server: PubSubServer, tmp_path: Path, spool: str) -> None:
-    assert hear(server, tmp_path, progress("q", spool), terminated("another", None)) == "terminated"
-    assert hear(server, tmp_path, progress("q", "another spool"), terminated("q", None)) == "terminated"
+    assert receive(server, tmp_path, progress("q", spool), terminated("another", None)) == "terminated"
+    assert receive(server, tmp_path, progress("q", "another spool"), terminated("q", None)) == "terminated"
     assert exists(server)
 
 
 def test_a_deletion_that_is_refused_is_written_down(server: PubSubServer, tmp_path: Path, spool: str) -> None:
     server.fail("DeleteSubscription", "PERMISSION_DENIED", times=None)
-    assert hear(server, tmp_path, progress("q", spool), terminated("q", None)) == "subscription_kept"
+    assert receive(server, tmp_path, progress("q", spool), terminated("q", None)) == "subscription_kept"
     assert exists(server)
 
 

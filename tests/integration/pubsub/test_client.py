@@ -149,7 +149,7 @@ def test_missing_topic_is_named_when_the_subscription_has_to_be_created(
     assert f"{PROJECT}/topics/nowhere" in str(error)
 
 
-def test_topic_that_was_deleted_is_told_and_what_the_subscription_holds_can_be_read(
+def test_topic_that_was_deleted_is_reported_and_what_the_subscription_holds_can_be_read(
     server: PubSubServer, client: PubSubClient
 ) -> None:
     server.create_subscription(SUBSCRIPTION, TOPIC)
@@ -302,7 +302,7 @@ def test_server_that_does_not_come_back_is_an_error_that_names_the_endpoint() ->
     assert "emulator" in str(caught.value)
 
 
-def test_wait_that_is_told_to_stop_ends_the_retries() -> None:
+def test_wait_that_gets_a_signal_to_stop_ends_the_retries() -> None:
     with PubSubServer() as stopped:
         target = stopped.endpoint
     stop = threading.Event()
@@ -609,7 +609,7 @@ def test_retention_of_the_topic_in_the_subscription_needs_no_role_on_the_topic()
     assert (state.info.filter, state.info.dead_letter_topic) == ("attributes:x", f"{PROJECT}/topics/dead")
 
 
-def test_failed_ack_ids_of_exactly_once_delivery_are_told_apart() -> None:
+def test_failed_ack_ids_of_exactly_once_delivery_are_distinguished() -> None:
     def refuse(_request: bytes, context: grpc.ServicerContext) -> bytes:
         reasons = {"old": "PERMANENT_FAILURE_INVALID_ACK_ID", "busy": "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"}
         detail = any_pb2.Any()
@@ -642,7 +642,7 @@ def test_failed_ack_ids_of_exactly_once_delivery_are_told_apart() -> None:
         ),
     ],
 )
-def test_details_that_do_not_fit_the_status_of_a_failed_ack_are_left_aside(details: bytes) -> None:
+def test_details_that_do_not_fit_the_status_of_a_failed_ack_are_ignored(details: bytes) -> None:
     """A proxy may shorten the text of a status, or put details of its own beside it."""
 
     def unavailable(_request: bytes, context: grpc.ServicerContext) -> bytes:

@@ -45,13 +45,13 @@ def test_a_subscription_that_is_well_has_no_complaint_and_loses_no_message(rig: 
     assert not rig.spool.exists()
 
 
-def test_an_illegal_option_is_told_and_nothing_else_is_tried(rig: PubSubRig) -> None:
+def test_an_illegal_option_is_reported_and_nothing_else_is_tried(rig: PubSubRig) -> None:
     findings = look(rig, subscriptonId="typo")
     assert bad(findings) == {"options": "OPTION_UNKNOWN"}
     assert set(findings) == {"packages", "options"}
 
 
-def test_an_unknown_host_is_told_and_the_steps_behind_it_are_skipped(rig: PubSubRig) -> None:
+def test_an_unknown_host_is_reported_and_the_steps_behind_it_are_skipped(rig: PubSubRig) -> None:
     findings = look(rig, endpoint="https://nowhere.invalid")
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
     skipped = {name for name, each in findings.items() if each.outcome is Outcome.SKIPPED}
@@ -59,25 +59,25 @@ def test_an_unknown_host_is_told_and_the_steps_behind_it_are_skipped(rig: PubSub
     assert findings["writable"].outcome is Outcome.OK, "the spool is looked at all the same"
 
 
-def test_a_port_where_nobody_listens_is_told(rig: PubSubRig) -> None:
+def test_a_port_where_nobody_listens_is_reported(rig: PubSubRig) -> None:
     assert bad(look(rig, endpoint=f"127.0.0.1:{free_port()}")) == {"tcp": "TCP_NO_CONNECTION"}
 
 
-def test_tls_to_a_port_without_it_is_told(rig: PubSubRig) -> None:
+def test_tls_to_a_port_without_it_is_reported(rig: PubSubRig) -> None:
     assert bad(look(rig, endpoint=f"https://{rig.endpoint}")) == {"tls": "TLS_NOT_SPOKEN"}
 
 
-def test_credentials_that_are_refused_are_told(rig: PubSubRig) -> None:
+def test_credentials_that_are_refused_are_reported(rig: PubSubRig) -> None:
     rig.server.fail("GetSubscription", "UNAUTHENTICATED", times=None)
     assert bad(look(rig)) == {"authentication": "PUBSUB_UNAUTHENTICATED"}
 
 
-def test_a_service_that_does_not_answer_is_told(rig: PubSubRig) -> None:
+def test_a_service_that_does_not_answer_is_reported(rig: PubSubRig) -> None:
     rig.server.fail("GetSubscription", "UNAVAILABLE", times=None)
     assert bad(look(rig)) == {"authentication": "PUBSUB_UNAVAILABLE"}
 
 
-def test_a_missing_role_to_take_messages_is_told(rig: PubSubRig) -> None:
+def test_a_missing_role_to_take_messages_is_reported(rig: PubSubRig) -> None:
     rig.server.fail("ModifyAckDeadline", "PERMISSION_DENIED", times=None)
     findings = look(rig)
     assert bad(findings) == {"permission": "PUBSUB_PERMISSION_DENIED"}
@@ -98,7 +98,7 @@ def test_the_right_to_take_messages_is_checked_without_the_right_to_look_at_the_
     assert bad(look(rig)) == {"resource": "PUBSUB_PERMISSION_DENIED", "permission": "PUBSUB_PERMISSION_DENIED"}
 
 
-def test_a_subscription_that_is_absent_is_told_and_is_not_made(rig: PubSubRig) -> None:
+def test_a_subscription_that_is_absent_is_reported_and_is_not_made(rig: PubSubRig) -> None:
     rig.delete_subscription()
     assert bad(look(rig)) == {"resource": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     findings = look(rig, topicId=TOPIC)
@@ -109,18 +109,18 @@ def test_a_subscription_that_is_absent_is_told_and_is_not_made(rig: PubSubRig) -
     assert bad(look(rig, topicId=TOPIC + "-2")) == {"resource": "PUBSUB_TOPIC_DELETED"}
 
 
-def test_a_subscription_that_delivers_nothing_any_more_is_told(rig: PubSubRig) -> None:
+def test_a_subscription_that_delivers_nothing_any_more_is_reported(rig: PubSubRig) -> None:
     rig.detach_subscription()
     assert bad(look(rig)) == {"type": "PUBSUB_SUBSCRIPTION_DETACHED"}
 
 
-def test_a_subscription_without_its_topic_and_one_of_another_topic_are_told(rig: PubSubRig) -> None:
+def test_a_subscription_without_its_topic_and_one_of_another_topic_are_reported(rig: PubSubRig) -> None:
     assert bad(look(rig, topicId="projects/shop/topics/other")) == {"type": "PUBSUB_TOPIC_MISMATCH"}
     rig.delete_topic()
     assert bad(look(rig)) == {"type": "PUBSUB_TOPIC_DELETED"}
 
 
-def test_more_fetchers_than_an_ordered_subscription_may_have_are_told(rig: PubSubRig) -> None:
+def test_more_fetchers_than_an_ordered_subscription_may_have_are_reported(rig: PubSubRig) -> None:
     rig.server.create_subscription(f"{SUBSCRIPTION}-2", TOPIC, ordering=True)
     assert bad(look(rig, subscriptionId=f"{SUBSCRIPTION}-2", fetchers="2")) == {"type": "PUBSUB_ORDERED_ONE_FETCHER"}
 
@@ -150,7 +150,7 @@ class Clock(BaseHTTPRequestHandler):
     ("seconds", "code", "outcome"),
     [(0, "", Outcome.OK), (60, "CLOCK_WRONG", Outcome.WARNING), (-3600, "CLOCK_WRONG", Outcome.FAILURE)],
 )
-def test_a_clock_that_is_off_is_told(
+def test_a_clock_that_is_off_is_reported(
     rig: PubSubRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, code: str, outcome: Outcome
 ) -> None:
     folder = make_certificates(tmp_path / "certificates")

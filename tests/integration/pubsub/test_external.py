@@ -49,7 +49,7 @@ def test_the_reader_admits_what_a_program_outside_fetches_and_starts_no_fetcher(
     assert rig.acked() == set(rig.published)
 
 
-def test_a_program_that_was_told_to_end_hands_back_what_it_holds(rig: PubSubRig) -> None:
+def test_a_program_that_gets_a_signal_to_end_hands_back_what_it_holds(rig: PubSubRig) -> None:
     with rig.query(EXTERNAL) as query, fetching(rig, maxFetchPeriod="10m") as program:
         query.run_trigger()
         program.wait_for("all fetchers are at work")
@@ -156,7 +156,7 @@ def test_fetchers_wait_for_a_subscription_that_the_query_makes(rig: PubSubRig) -
         rig.server.clear_faults()
 
 
-def test_the_age_of_the_ledger_is_told_by_the_times_of_the_file_system(rig: PubSubRig) -> None:
+def test_the_age_of_the_ledger_is_reported_by_the_times_of_the_file_system(rig: PubSubRig) -> None:
     with rig.query(EXTERNAL) as query:
         query.run_trigger()
     for record in (rig.spool / "ledger").rglob("*"):

@@ -54,8 +54,8 @@ class Fetching:
         return replace(PubSubFetchSettings(SUBSCRIPTION, transport, streams=2, ack_deadline_seconds=10), **changes)
 
     def plan(self, settings: PubSubFetchSettings | None = None, **changes: Any) -> FetchPlan:
-        told = (settings or self.settings()).to_json()
-        return replace(FetchPlan(PubSubConnector.target, str(self.root), "spool", b"k" * 16, settings=told), **changes)
+        text = (settings or self.settings()).to_json()
+        return replace(FetchPlan(PubSubConnector.target, str(self.root), "spool", b"k" * 16, settings=text), **changes)
 
     def limited_plan(self, limits: dict[str, float], **changes: Any) -> FetchPlan:
         """A plan with other limits in the process of the fetcher; see `tests.support.fetch_targets.set_limits`."""

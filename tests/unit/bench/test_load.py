@@ -35,7 +35,7 @@ def test_a_generator_sends_all_that_was_due_with_times_and_numbers() -> None:
     assert len({*numbers}) == 200
 
 
-def test_a_slow_system_is_asked_for_no_less_and_the_lateness_is_told() -> None:
+def test_a_slow_system_is_asked_for_no_less_and_the_lateness_is_reported() -> None:
     counts = []
 
     def send(_topic: str, values: list[bytes]) -> None:

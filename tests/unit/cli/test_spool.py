@@ -269,7 +269,7 @@ def test_looking_touches_nothing(spool: HandSpool) -> None:
     assert due["rows"] == 4
 
 
-def test_quarantine_moves_one_segment_aside_and_the_query_goes_on(spool: HandSpool) -> None:
+def test_quarantine_takes_one_segment_and_the_query_goes_on(spool: HandSpool) -> None:
     flip(spool, "inbox/f0/1.arrow", "block")
     found = run_json("quarantine", spool.root, "inbox/f0/1.arrow")
     assert [(each["segment"], each["first"], each["end"], each["committed"]) for each in found["segments"]] == [

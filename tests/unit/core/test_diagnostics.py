@@ -89,14 +89,14 @@ def test_an_address_is_split(address: str, found: tuple[str, int]) -> None:
     assert split_address(address, 9) == found
 
 
-def test_an_unknown_name_is_told() -> None:
+def test_an_unknown_name_is_reported() -> None:
     assert "127.0.0.1" in look_up("localhost", 80)
     with pytest.raises(ConnectorError) as error:
         look_up("nowhere.invalid", 80)
     assert code_of(error) == "NAME_UNKNOWN"
 
 
-def test_a_port_where_nobody_listens_is_told(plain: int) -> None:
+def test_a_port_where_nobody_listens_is_reported(plain: int) -> None:
     assert "accepts" in connect(HOST, plain)
     with pytest.raises(ConnectorError) as error:
         connect(HOST, free_port())
@@ -107,19 +107,19 @@ def test_a_good_certificate_is_well(tls: int, certificates: Path) -> None:
     assert "TLS" in tls_handshake(HOST, tls, trusting(certificates))
 
 
-def test_a_certificate_of_an_unknown_authority_is_told(tls: int) -> None:
+def test_a_certificate_of_an_unknown_authority_is_reported(tls: int) -> None:
     with pytest.raises(ConnectorError) as error:
         tls_handshake(HOST, tls, ssl.create_default_context())
     assert code_of(error) == "TLS_CERTIFICATE"
 
 
-def test_a_server_without_tls_is_told(plain: int) -> None:
+def test_a_server_without_tls_is_reported(plain: int) -> None:
     with pytest.raises(ConnectorError) as error:
         tls_handshake(HOST, plain, ssl.create_default_context())
     assert code_of(error) == "TLS_NOT_SPOKEN"
 
 
-def test_a_missing_certificate_of_the_client_is_told(mutual_tls: int, certificates: Path) -> None:
+def test_a_missing_certificate_of_the_client_is_reported(mutual_tls: int, certificates: Path) -> None:
     with pytest.raises(ConnectorError) as error:
         tls_handshake(HOST, mutual_tls, trusting(certificates))
     assert code_of(error) == "TLS_CLIENT_CERTIFICATE"

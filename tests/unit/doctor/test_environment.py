@@ -64,7 +64,7 @@ def test_a_machine_that_is_well_has_no_complaint() -> None:
     assert {each.check for each in findings} >= {"worker", "worker version", "pyarrow", "pandas", "pack", "neighbours"}
 
 
-def test_workers_whose_python_is_absent_are_told(tmp_path: Path) -> None:
+def test_workers_whose_python_is_absent_are_reported(tmp_path: Path) -> None:
     bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(tmp_path / "python9")))
     assert bad.code == "PYTHON_WORKER_MISSING"
     assert sys.executable in bad.fix
@@ -77,14 +77,14 @@ def test_without_pyspark_python_the_first_python3_of_the_path_is_looked_at(tmp_p
     assert codes == ["ARROW_MISSING", "PACK_MISSING"]
 
 
-def test_workers_whose_python_does_not_run_are_told_with_its_last_words(tmp_path: Path) -> None:
+def test_workers_whose_python_does_not_run_are_reported_with_its_last_words(tmp_path: Path) -> None:
     python = program(tmp_path / "python", "echo 'No module named encodings' >&2; exit 1\n")
     bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_WORKER_BROKEN"
     assert "encodings" in bad.found
 
 
-def test_workers_of_another_python_version_are_told(tmp_path: Path) -> None:
+def test_workers_of_another_python_version_are_reported(tmp_path: Path) -> None:
     packages = {"pyarrow": {"version": "20.0.0"}, "pandas": {"version": "2.3.0"}}
     packages["connectors"] = {"version": "", "file": str(ROOT / "connectors" / "__init__.py")}
     seen = {"version": [3, 9, 1], "executable": "/usr/bin/python3.9", "packages": packages, "neighbours": []}
@@ -108,7 +108,7 @@ def test_workers_of_another_python_version_are_told(tmp_path: Path) -> None:
         ("pyspark_bad.py", "raise SystemExit(3)", "NEIGHBOUR_BROKEN", Outcome.FAILURE),
     ],
 )
-def test_a_package_that_is_wrong_for_the_workers_is_told(
+def test_a_package_that_is_wrong_for_the_workers_is_reported(
     tmp_path: Path, name: str, text: str, code: str, outcome: Outcome
 ) -> None:
     bad = only_bad(check_workers, module(tmp_path / "theirs", name, text))
@@ -122,18 +122,18 @@ def test_a_folder_named_connectors_where_the_user_starts_shadows_the_pack(tmp_pa
     assert only_bad(check_workers, environment()).code == "PACK_SHADOWED"
 
 
-def test_two_neighbours_with_one_format_are_told(tmp_path: Path) -> None:
+def test_two_neighbours_with_one_format_are_reported(tmp_path: Path) -> None:
     text = "class DefaultSource:\n    name = staticmethod(lambda: 'shop')\n"
     module(tmp_path / "theirs", "pyspark_first.py", text)
     bad = only_bad(check_workers, module(tmp_path / "theirs", "pyspark_second.py", text))
     assert bad.code == "NEIGHBOUR_CLASH"
 
 
-def test_arrows_old_format_is_told() -> None:
+def test_arrows_old_format_is_reported() -> None:
     assert only_bad(check_workers, environment(ARROW_PRE_0_15_IPC_FORMAT="1")).code == "ARROW_OLD_FORMAT"
 
 
-def test_a_spark_home_of_another_spark_is_told(tmp_path: Path) -> None:
+def test_a_spark_home_of_another_spark_is_reported(tmp_path: Path) -> None:
     (tmp_path / "RELEASE").write_text("Spark 3.5.1 (git revision fd86f85e181) built for Hadoop 3.3.4\n")
     bad = only_bad(check_spark, environment(SPARK_HOME=str(tmp_path)))
     assert bad.code == "SPARK_HOME_DIFFERS"
@@ -147,7 +147,7 @@ def test_a_spark_home_of_another_spark_is_told(tmp_path: Path) -> None:
         ("spark.speculation=true", "SPARK_SPECULATION"),
     ],
 )
-def test_a_setting_of_spark_that_costs_is_told(tmp_path: Path, setting: str, code: str) -> None:
+def test_a_setting_of_spark_that_costs_is_reported(tmp_path: Path, setting: str, code: str) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"# ours\n{setting}\n")
     assert only_bad(check_spark, environment(SPARK_CONF_DIR=str(tmp_path))).code == code
     name, value = setting.replace("=", " ").split()
@@ -161,25 +161,25 @@ def java(tmp_path: Path, text: str) -> dict[str, str]:
     return environment(JAVA_HOME=str(tmp_path))
 
 
-def test_java_that_is_absent_is_told(tmp_path: Path) -> None:
+def test_java_that_is_absent_is_reported(tmp_path: Path) -> None:
     assert only_bad(check_java, environment(JAVA_HOME="", PATH=str(tmp_path))).code == "JAVA_MISSING"
     wrong = only_bad(check_java, environment(JAVA_HOME=str(tmp_path)))
     assert wrong.code == "JAVA_MISSING"
     assert str(tmp_path) in wrong.found
 
 
-def test_java_that_is_too_old_is_told(tmp_path: Path) -> None:
+def test_java_that_is_too_old_is_reported(tmp_path: Path) -> None:
     said = "echo '    java.specification.version = 1.8' >&2\n"
     assert only_bad(check_java, java(tmp_path, said)).code == "JAVA_TOO_OLD"
 
 
-def test_java_that_does_not_run_is_told(tmp_path: Path) -> None:
+def test_java_that_does_not_run_is_reported(tmp_path: Path) -> None:
     bad = only_bad(check_java, java(tmp_path, "echo 'cannot execute binary file'; exit 126\n"))
     assert bad.code == "JAVA_BROKEN"
     assert "cannot execute" in bad.found
 
 
-def test_a_java_without_the_modules_of_spark_is_told(tmp_path: Path) -> None:
+def test_a_java_without_the_modules_of_spark_is_reported(tmp_path: Path) -> None:
     found = find_java(os.environ)
     if found is None:
         pytest.skip("there is no Java here")

@@ -31,17 +31,17 @@ def test_a_machine_that_is_well_has_no_complaint(tmp_path: Path) -> None:
     assert bad_of({"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "not" / "yet")}) == []
 
 
-def test_a_name_that_cannot_be_looked_up_is_told_unless_spark_is_given_an_address() -> None:
+def test_a_name_that_cannot_be_looked_up_is_reported_unless_spark_is_given_an_address() -> None:
     assert bad_of({}, host="no-such-machine.invalid") == ["HOST_NAME_UNKNOWN"]
     assert bad_of({"SPARK_LOCAL_IP": "127.0.0.1"}, host="no-such-machine.invalid") == []
 
 
 @pytest.mark.parametrize("address", ["203.0.113.7", "no-such-machine.invalid"])
-def test_an_address_that_is_another_machines_is_told(address: str) -> None:
+def test_an_address_that_is_another_machines_is_reported(address: str) -> None:
     assert bad_of({"SPARK_LOCAL_IP": address}) == ["LOCAL_ADDRESS_NOT_OURS"]
 
 
-def test_a_folder_for_shuffles_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_folder_for_shuffles_that_cannot_be_written_to_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert bad_of({"SPARK_LOCAL_DIRS": f"{tmp_path},{file}"}) == ["LOCAL_DIR_NOT_WRITABLE"]
@@ -49,13 +49,13 @@ def test_a_folder_for_shuffles_that_cannot_be_written_to_is_told(tmp_path: Path)
     assert bad_of({"SPARK_LOCAL_DIRS": str(tmp_path)}, dir=str(file)) == [], "the variable wins"
 
 
-def test_a_folder_for_shuffles_without_room_is_told(tmp_path: Path) -> None:
+def test_a_folder_for_shuffles_without_room_is_reported(tmp_path: Path) -> None:
     environ = {"SPARK_LOCAL_DIRS": str(tmp_path)}
     [bad] = [each for each in check_machine(environ, {}, room=1 << 60) if each.code]
     assert (bad.code, bad.outcome) == ("LOCAL_DIR_FULL", Outcome.WARNING)
 
 
-def test_a_proxy_that_takes_what_is_on_this_machine_is_told(tmp_path: Path) -> None:
+def test_a_proxy_that_takes_what_is_on_this_machine_is_reported(tmp_path: Path) -> None:
     here = {"SPARK_LOCAL_DIRS": str(tmp_path), "http_proxy": "http://proxy:3128"}
     assert bad_of(here) == ["PROXY_FOR_LOCAL"]
     assert bad_of({**here, "no_proxy": "example.com, localhost"}) == ["PROXY_FOR_LOCAL"]
@@ -72,7 +72,7 @@ for each in check_connect({"SPARK_REMOTE": "sc://spark:15002/;token=hunter2"}):
 """
 
 
-def test_a_client_of_connect_without_its_packages_is_told_and_no_token_is_shown(tmp_path: Path) -> None:
+def test_a_client_of_connect_without_its_packages_is_reported_and_no_token_is_shown(tmp_path: Path) -> None:
     def said() -> str:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
         return subprocess.run(
@@ -105,7 +105,7 @@ def shadowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     ]
 
 
-def test_a_program_of_the_users_with_the_name_of_a_package_is_told(
+def test_a_program_of_the_users_with_the_name_of_a_package_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "google").mkdir()  # a folder without __init__.py hides nothing
@@ -116,7 +116,7 @@ def test_a_program_of_the_users_with_the_name_of_a_package_is_told(
     assert str(tmp_path / "pyspark.py") in found.found
 
 
-def test_a_setting_that_gives_the_workers_another_python_is_told(tmp_path: Path) -> None:
+def test_a_setting_that_gives_the_workers_another_python_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.pyspark.python /opt/python3.9\n")
     environ = {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     assert [each.code for each in check_spark(environ) if each.code] == ["SPARK_PYTHON_SETTING"]

@@ -267,7 +267,7 @@ def test_each_event_is_one_json_line_and_a_broken_one_does_not_end_the_observer(
     assert lines[1]["sources"][0]["partitions"]["orders-0"]["records"] == 5
 
 
-def test_the_end_of_a_run_that_is_told_after_the_start_of_the_next_one_ends_nothing(tmp_path: Path) -> None:
+def test_the_end_of_a_run_that_is_reported_after_the_start_of_the_next_one_ends_nothing(tmp_path: Path) -> None:
     found = []
 
     def act(observer: Observer) -> None:
@@ -378,7 +378,7 @@ class Store:
 
 
 @pytest.mark.parametrize(("takes", "pause"), [(0.01, 1.0), (0.25, 1.0), (2.0, 6.0), (4.0, 12.0)])
-def test_after_a_look_the_last_answer_is_told_for_a_second_or_three_times_what_it_took(
+def test_after_a_look_the_last_answer_is_reported_for_a_second_or_three_times_what_it_took(
     takes: float, pause: float
 ) -> None:
     store = Store(takes)
@@ -392,7 +392,7 @@ def test_after_a_look_the_last_answer_is_told_for_a_second_or_three_times_what_i
     assert store.watches.look()["s0"].rows == 7
 
 
-def test_what_is_told_of_batches_keeps_up_with_a_slow_store() -> None:
+def test_what_is_reported_of_batches_keeps_up_with_a_slow_store() -> None:
     store = Store(3.0)
     behind = []
     for batch in range(200):
@@ -416,7 +416,7 @@ def test_spools_are_looked_at_side_by_side() -> None:
     assert not both.broken
 
 
-def test_the_time_of_a_batch_is_that_at_which_it_was_heard_of(tmp_path: Path) -> None:
+def test_the_time_of_a_batch_is_that_at_which_it_was_reported(tmp_path: Path) -> None:
     began, answer = threading.Event(), threading.Event()
 
     class Slow(SpoolWatches):
@@ -516,7 +516,7 @@ def test_spools_are_given_as_spool_location_is_or_as_a_single_one(form: str, tmp
 
 
 @pytest.mark.parametrize("location", ["", "http://host/spool", "s3://", "spool"])
-def test_a_place_where_no_spool_can_be_is_told_at_once(location: str) -> None:
+def test_a_place_where_no_spool_can_be_is_reported_at_once(location: str) -> None:
     with pytest.raises(OptionError, match="OBSERVE_SPOOLS"):
         watch(session(), spools=[location])
 
@@ -767,7 +767,7 @@ def scraped(exporter: Exporter, query: str) -> dict[str, float]:
     return {name: value for (name, _), value in scrape(exporter, query).items()}
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     exporter = Exporter(0)
     with pytest.raises(ConnectorError, match="OBSERVE_PORT"):
         Exporter(exporter._server.server_port)

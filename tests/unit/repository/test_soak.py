@@ -14,7 +14,7 @@ from tests.chaos.support.footprint import TOLERANCES, Sample, as_record, verdict
 FLAT = [Sample(float(second), 500, 800, 100, 150, 400, 40, 1.0) for second in range(60)]
 
 
-def test_a_flat_run_passes_and_its_medians_are_told() -> None:
+def test_a_flat_run_passes_and_its_medians_are_reported() -> None:
     measured, faults = verdict(FLAT, 60.0)
     assert faults == []
     assert measured["python_mb"] == {"first": 500, "last": 500, "allowed": 675}

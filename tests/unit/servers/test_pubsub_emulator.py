@@ -146,7 +146,7 @@ class TestProcesses:
             ServerProcess("chatty_program", [])
 
 
-def test_a_signal_is_heard_while_the_main_thread_holds_the_lock_that_the_action_wants() -> None:
+def test_a_signal_is_handled_while_the_main_thread_holds_the_lock_that_the_action_wants() -> None:
     program = (
         "import os, signal, threading, time\n"
         "from connectors.testing.process import on_termination\n"

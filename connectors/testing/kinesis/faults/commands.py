@@ -244,18 +244,18 @@ class KinesisCommands:
         ]
 
     def end_subscriptions(self, stream: str, shard: str | None, kind: str | None, message: str) -> int:
-        struck = [
+        affected = [
             subscription
             for consumer in self._stream(stream).consumers.values()
             for of_shard, subscription in consumer.subscriptions.items()
             if shard in {None, of_shard}
         ]
-        for subscription in struck:
+        for subscription in affected:
             if kind is None:
                 subscription.cut()
             else:
                 subscription.fail(kind, message)
-        return len(struck)
+        return len(affected)
 
     def clear_faults(self) -> None:
         self._faults.clear()

@@ -140,8 +140,8 @@ class FaultPlan:
 
     def entry_error(self, stream: str, partition_key: str) -> str | None:
         """The error that this entry of PutRecords is to get, or None; counts it."""
-        struck = [rule.kind for rule in self.entry_failures if rule.strikes(stream, partition_key)]
-        return struck[0] if struck else None
+        failures = [rule.kind for rule in self.entry_failures if rule.strikes(stream, partition_key)]
+        return failures[0] if failures else None
 
     def takes_empty_answer(self, stream: str, shard: str) -> bool:
         """True if this GetRecords gets no records; counts it."""

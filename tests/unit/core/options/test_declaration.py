@@ -142,7 +142,7 @@ def test_option_of_the_other_side_is_refused_with_whose_it_is(
 
 @pytest.mark.parametrize("parse_side", [pubsub_read, pubsub_write])
 @pytest.mark.parametrize("name", ["emulatorHost", "emulator", "apiEndpoint"])
-def test_an_emulator_by_the_names_of_other_products_is_told_our_option(
+def test_an_emulator_by_the_names_of_other_products_gets_our_option(
     parse_side: Callable[[dict[str, str], dict[str, str]], object], name: str
 ) -> None:
     with pytest.raises(OptionError, match=r"^\[OPTION_UNKNOWN\].*Use endpoint instead\.$"):

@@ -28,7 +28,7 @@ def test_other_alerts_of_a_connection_are_of_no_certificate(alert: int) -> None:
     assert isinstance(problem, ServiceUnavailableError)
 
 
-def test_a_listener_without_sasl_is_told_from_a_refused_password() -> None:
+def test_a_listener_without_sasl_is_distinguished_from_a_refused_password() -> None:
     text = (
         "sasl_plaintext://b:1/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid in current "
     )
@@ -55,7 +55,9 @@ def test_a_listener_without_sasl_is_told_from_a_refused_password() -> None:
         ("<html>\n<h1>401 Unauthorized</h1>\n</html>", False),
     ],
 )
-def test_a_token_endpoint_that_fails_is_told_from_one_that_refuses_the_client(answer: str, passes: bool) -> None:
+def test_a_token_endpoint_that_fails_is_distinguished_from_one_that_refuses_the_client(
+    answer: str, passes: bool
+) -> None:
     text = f"Failed to acquire SASL OAUTHBEARER token: {answer}"
     problem = named_error("_AUTHENTICATION", text, "kafka.bootstrap.servers", retriable=False)
     assert problem.transient is passes
@@ -84,7 +86,7 @@ UNAVAILABLE = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came", "t"
 def test_a_refused_log_in_is_forgotten_by_the_next_question_of_a_client_that_has_worked() -> None:
     word = LastWord()
     word.forget()
-    word.hear(*REFUSED)
+    word.receive(*REFUSED)
     assert word.refusal is not None
     word.begin()
     assert word.refusal is None
@@ -95,16 +97,16 @@ def test_a_refused_log_in_is_forgotten_by_the_next_question_of_a_client_that_has
 
 def test_a_client_that_never_worked_keeps_that_its_log_in_was_refused() -> None:
     word = LastWord()
-    word.hear(*REFUSED)
+    word.receive(*REFUSED)
     word.begin()
     assert word.refusal is not None
 
 
-def test_a_server_that_is_away_after_a_refused_log_in_is_what_is_told() -> None:
+def test_a_server_that_is_away_after_a_refused_log_in_is_what_is_reported() -> None:
     word = LastWord()
-    word.hear(*REFUSED)
-    word.hear("_TRANSPORT", "Connection refused")
-    word.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    word.receive(*REFUSED)
+    word.receive("_TRANSPORT", "Connection refused")
+    word.receive("_ALL_BROKERS_DOWN", "1/1 brokers are down")
     assert "the client said last: Connection refused" in str(word.explain(UNAVAILABLE))
 
 
@@ -114,7 +116,7 @@ OLD_TOKEN = ("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status"
 def test_an_old_token_of_a_client_that_has_worked_is_a_refused_authentication_only_if_no_new_one_comes() -> None:
     word = LastWord()
     word.forget()
-    word.hear(*OLD_TOKEN)
+    word.receive(*OLD_TOKEN)
     assert word.refusal is None
     assert isinstance(word.explain(UNAVAILABLE), CredentialsError)
 
@@ -122,14 +124,14 @@ def test_an_old_token_of_a_client_that_has_worked_is_a_refused_authentication_on
 def test_an_old_token_is_no_news_after_there_was_no_new_one() -> None:
     word = LastWord()
     word.forget()
-    word.hear("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
-    word.hear(*OLD_TOKEN)
+    word.receive("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
+    word.receive(*OLD_TOKEN)
     assert "said last: Failed to acquire SASL OAUTHBEARER token" in str(word.explain(UNAVAILABLE))
 
 
 def test_a_token_that_was_never_accepted_is_a_refused_authentication() -> None:
     word = LastWord()
-    word.hear(*OLD_TOKEN)
+    word.receive(*OLD_TOKEN)
     assert word.refusal is not None
 
 
@@ -138,14 +140,14 @@ def test_that_no_broker_can_be_reached_is_said_once_of_a_client_that_never_worke
 ) -> None:
     word = LastWord()
     for _ in range(3):
-        word.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
-        word.hear("_TRANSPORT", "b:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused")
+        word.receive("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+        word.receive("_TRANSPORT", "b:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused")
     (line,) = caplog.messages
     assert line.startswith("[KAFKA_BROKERS_DOWN]")
     assert "Connection refused" in line
     assert "Check kafka.bootstrap.servers" in line
     worked = LastWord()
     worked.forget()
-    worked.hear("_TRANSPORT", "b:1/1: Disconnected")
-    worked.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    worked.receive("_TRANSPORT", "b:1/1: Disconnected")
+    worked.receive("_ALL_BROKERS_DOWN", "1/1 brokers are down")
     assert caplog.messages == [line]

@@ -73,7 +73,7 @@ def test_without_credentials_the_error_says_so(provider: str, monkeypatch: pytes
     callback = TokenCallback(provider)
     with pytest.raises(Exception, match="credentials") as caught:
         callback("")
-    told = callback._failed(caught.value)
-    assert isinstance(told, ConnectorError)
-    assert told.code == "KAFKA_TOKEN_FAILED"
-    assert SECRET_KEY not in str(told)
+    error = callback._failed(caught.value)
+    assert isinstance(error, ConnectorError)
+    assert error.code == "KAFKA_TOKEN_FAILED"
+    assert SECRET_KEY not in str(error)

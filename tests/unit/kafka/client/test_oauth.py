@@ -109,7 +109,7 @@ def test_a_class_that_cannot_be_made_now_is_an_error_that_passes() -> None:
         (TypeError("no such argument"), False),
     ],
 )
-def test_what_may_pass_is_told_from_what_is_wrong(failure: Exception, passes: bool) -> None:
+def test_what_may_pass_is_distinguished_from_what_is_wrong(failure: Exception, passes: bool) -> None:
     Tokens.failure = failure
     callback = TokenCallback(f"{__name__}:Tokens")
     with pytest.raises(type(failure)):
@@ -141,13 +141,13 @@ def test_the_text_of_a_provider_shows_no_secret(text: str) -> None:
 
 def test_a_token_that_cannot_be_renewed_is_no_refused_authentication(caplog: pytest.LogCaptureFixture) -> None:
     Tokens.seconds = 5.0  # it must still live when the client takes it, and is renewed when 4 are over
-    told: list[Any] = []
-    consumer = open_consumer(settings(), {"group.id": "g", "error_cb": told.append})
+    errors: list[Any] = []
+    consumer = open_consumer(settings(), {"group.id": "g", "error_cb": errors.append})
     Tokens.failure = TimeoutError("late")
 
     def renewal() -> list[Any]:
         consumer.poll(0.1)
-        return [error for error in told if error.name() == "_AUTHENTICATION"]
+        return [error for error in errors if error.name() == "_AUTHENTICATION"]
 
     problem = connector_error(wait_for(renewal)[0], "kafka.bootstrap.servers")
     consumer.close()

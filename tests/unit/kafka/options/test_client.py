@@ -258,7 +258,7 @@ def test_the_sink_takes_or_refuses_by_name_each_setting_of_the_jvm_client(name: 
 
 
 @pytest.mark.parametrize("name", ["receive.buffer.bytes", "send.buffer.bytes"])
-def test_the_systems_own_size_of_a_buffer_is_told_in_the_words_of_librdkafka(name: str) -> None:
+def test_the_systems_own_size_of_a_buffer_is_reported_in_the_words_of_librdkafka(name: str) -> None:
     assert read({name: "-1"}).get(f"socket.{name}") == "0"
     check_settings(read({name: "-1"}))
 

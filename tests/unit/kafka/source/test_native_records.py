@@ -97,7 +97,7 @@ def test_bytes_far_apart_are_gathered() -> None:
 
 
 @needs_native
-def test_arrow_is_told_of_no_memory_behind_the_last_byte_of_a_value() -> None:
+def test_arrow_gets_no_memory_behind_the_last_byte_of_a_value() -> None:
     texts: list[bytes | None] = [b"x" * 20, b"y" * 30, b"z" * 25]
     addresses, lengths = addresses_of(texts)
     views = np.zeros((len(texts), 4), np.int32)
@@ -428,7 +428,7 @@ def test_a_reader_keeps_what_the_client_says_of_its_connections() -> None:
     source = open_source(ReadSettings(nowhere, "g", headers=False, fail_on_data_loss=True, poll_timeout=1))
     unavailable = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
     end = time.monotonic() + 30
-    while (told := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:
+    while (explained := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:
         assert len(source.fetch(1, 0.1)) == 0
     source.close()
-    assert "Connection refused" in told
+    assert "Connection refused" in explained

@@ -159,7 +159,7 @@ def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int
     ]
 
 
-def test_the_end_of_a_partition_that_was_told_in_one_range_also_ends_the_next(
+def test_the_end_of_a_partition_that_was_reported_in_one_range_also_ends_the_next(
     scripted: Callable[..., ScriptedSource],
 ) -> None:
     scripted((range(0, 8, 2), [Event("_PARTITION_EOF", "", 10)]))  # every second offset is a control record
@@ -267,7 +267,7 @@ def test_a_coordinator_that_cannot_be_found_is_passed_over(scripted: Callable[..
 
 def test_rows_that_come_after_a_log_in_was_refused_are_read(scripted: Callable[..., ScriptedSource]) -> None:
     source = scripted(*[((), [])] * 5, (range(10), []))
-    source.last_word.hear("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"}')
+    source.last_word.receive("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"}')
     assert offsets(0, 10) == list(range(10))
     assert source.last_word.refusal is None
 
@@ -276,7 +276,7 @@ def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
     scripted: Callable[..., ScriptedSource],
 ) -> None:
     source = scripted(seconds=0.01)
-    source.last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+    source.last_word.receive("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
     read = PartitionReader(PooledConsumer(SETTINGS), OffsetRange("t", 0, 0, 10), refused_seconds=0.1)
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
         next(read.batches())
@@ -284,6 +284,6 @@ def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
 
 def test_a_client_that_is_given_up_tells_what_it_said_last(scripted: Callable[..., ScriptedSource]) -> None:
     source = scripted(seconds=0.01)
-    source.last_word.hear("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
+    source.last_word.receive("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
     with pytest.raises(ServiceUnavailableError, match=r"KAFKA_POLL_TIMEOUT.*said last: Failed to acquire SASL"):
         offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))

@@ -111,7 +111,9 @@ def test_one_answer_that_there_is_no_partition_is_not_enough(answers: list[tuple
 
 
 @pytest.mark.usefixtures("native")
-def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_the_range_before(mock: MockKafka) -> None:
+def test_a_range_that_ends_in_control_records_ends_though_the_end_was_reported_in_the_range_before(
+    mock: MockKafka,
+) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x", "linger.ms": 0})
     producer.init_transactions(10)
     for number in range(10):  # two offsets each: the record, and the end of its transaction

@@ -152,7 +152,7 @@ def test_records_are_pushed_by_http2_signed_by_botocore(
     assert "Signature=" not in repr(signed)
 
 
-def test_every_start_is_told_exactly(server: KinesisServer, consumer: str) -> None:
+def test_every_start_is_reported_exactly(server: KinesisServer, consumer: str) -> None:
     placed = server.put("orders", [("key", b"%d" % number) for number in range(3)])
     moment = round(server.records("orders")[1].arrival * 1000)
     starts = [(after(placed[1][1]), [b"2"]), (at(placed[1][1]), [b"1", b"2"]), (at_time(moment + 1), [])]
@@ -176,7 +176,7 @@ def test_a_refused_request_has_the_errors_name(server: KinesisServer, consumer: 
 
 
 @pytest.mark.parametrize("kind", [None, "InternalFailureException"])
-def test_a_cut_is_told_and_an_end_is_an_end(server: KinesisServer, consumer: str, kind: str | None) -> None:
+def test_a_cut_is_reported_and_an_end_is_an_end(server: KinesisServer, consumer: str, kind: str | None) -> None:
     async def work(client: Http2Client) -> None:
         async with await subscribe(client, request(server.url, consumer)) as answer:
             await events(answer, MessageBuffer())
@@ -253,7 +253,7 @@ def test_a_connection_that_is_given_up_takes_no_request_and_ends_with_its_last_a
     run(work)
 
 
-def test_no_server_and_a_server_without_http2_are_told(server: KinesisServer, consumer: str) -> None:
+def test_no_server_and_a_server_without_http2_are_reported(server: KinesisServer, consumer: str) -> None:
     signed = request(server.url, consumer)
     server.stop()
 

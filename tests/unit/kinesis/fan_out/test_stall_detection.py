@@ -8,7 +8,7 @@ from connectors.kinesis.fan_out.monitor import StallDetector
 from connectors.spool.fetching.child import FetcherStatus
 
 
-def told(at: float, fetcher: str | None = "a") -> list[FetcherStatus]:
+def statuses(at: float, fetcher: str | None = "a") -> list[FetcherStatus]:
     return [FetcherStatus(0, pid=7, fetcher=fetcher, settled_at=at)]
 
 
@@ -17,18 +17,18 @@ def test_a_fetcher_that_tells_nothing_is_silent_until_it_does_and_is_logged_once
 ) -> None:
     silent = StallDetector(patience=5.0, period=1.0)
     for _ in range(5):
-        silent.check(told(1.0))
+        silent.check(statuses(1.0))
     assert 0 not in silent
     for _ in range(9):
-        silent.check(told(1.0))
+        silent.check(statuses(1.0))
         assert 0 in silent
     assert caplog.text.count("[KINESIS_FETCHER_SILENT]") == 1
-    silent.check(told(2.0))
+    silent.check(statuses(2.0))
     assert 0 not in silent
 
 
 def test_a_fetcher_that_is_not_there_yet_is_not_silent() -> None:
     silent = StallDetector(patience=5.0, period=1.0)
     for _ in range(20):
-        silent.check(told(1.0, fetcher=None))
+        silent.check(statuses(1.0, fetcher=None))
     assert 0 not in silent

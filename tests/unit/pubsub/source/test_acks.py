@@ -34,7 +34,7 @@ def block(*ack_ids: str) -> Received:
     return Received(b"", pa.array(ack_ids, pa.string()), time.monotonic(), 10.0)
 
 
-def test_an_unexpected_error_of_every_ack_is_told_and_no_caller_waits_for_ever() -> None:
+def test_an_unexpected_error_of_every_ack_is_reported_and_no_caller_waits_for_ever() -> None:
     service = Service(failing=100)
     sender = AckSender(SUBSCRIPTION, service.send, service.faults.append)
 
@@ -60,7 +60,7 @@ def test_acks_after_an_unexpected_error_are_sent() -> None:
     assert (sender.counters["ack_requests"], sender.counters["ack_requests_failed"]) == (12, 8)
 
 
-def test_an_unexpected_error_of_a_nack_is_told_and_the_next_nack_is_sent() -> None:
+def test_an_unexpected_error_of_a_nack_is_reported_and_the_next_nack_is_sent() -> None:
     service = Service(failing=1)
     deadlines = Deadlines(
         SUBSCRIPTION, 10, service.send, make_decoder(plain=True), ordered=False, fault=service.faults.append
@@ -74,7 +74,7 @@ def test_an_unexpected_error_of_a_nack_is_told_and_the_next_nack_is_sent() -> No
     assert deadlines.counters["nacks"] == 1
 
 
-def test_an_unexpected_error_of_an_extension_is_told_and_it_is_tried_again() -> None:
+def test_an_unexpected_error_of_an_extension_is_reported_and_it_is_tried_again() -> None:
     service = Service(failing=1)
     now = [0.0]
     deadlines = Deadlines(
@@ -95,13 +95,13 @@ def test_an_unexpected_error_of_an_extension_is_told_and_it_is_tried_again() -> 
 
 
 def test_a_close_ends_an_extension_that_is_under_way_and_is_no_fault() -> None:
-    going_on = threading.Event()
+    released = threading.Event()
     sent, faults = [], []
     now = [0.0]
 
     def send(request: bytes, _timeout: float) -> AckFailures:
         sent.append(request)
-        assert going_on.wait(20)
+        assert released.wait(20)
         return AckFailures()
 
     before = set(threading.enumerate())
@@ -113,7 +113,7 @@ def test_a_close_ends_an_extension_that_is_under_way_and_is_no_fault() -> None:
     now[0] = 6.0
     wait_for(lambda: len(sent) == 8)
     deadlines.close(time.monotonic() + 20)
-    going_on.set()
+    released.set()
     wait_for(lambda: set(threading.enumerate()) <= before)
     assert (len(sent), faults) == (8, [])
     assert deadlines.counters["lease_extensions"] == 0

@@ -72,7 +72,7 @@ def test_a_volatile_disk_is_warned_of(tmp_path: Path) -> None:
     assert "which may be emptied with the machine" in kind.found
 
 
-def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
+def test_a_place_that_takes_no_files_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     findings = look(tmp_path / "file" / "spool")
     assert bad(findings) == {"writable": "SPOOL_NOT_WRITABLE"}
@@ -80,13 +80,13 @@ def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
     assert bad(look(Path("/proc/spool"))) == {"writable": "SPOOL_NOT_WRITABLE"}
 
 
-def test_a_link_to_nowhere_is_told(tmp_path: Path) -> None:
+def test_a_link_to_nowhere_is_reported(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for root in (tmp_path / "link", tmp_path / "link" / "spool"):
         assert bad(look(root)) == {"writable": "SPOOL_NOT_WRITABLE"}
 
 
-def test_a_lock_that_cannot_be_looked_at_is_told(spool: HandSpool) -> None:
+def test_a_lock_that_cannot_be_looked_at_is_reported(spool: HandSpool) -> None:
     filled(spool)
     lock = spool.root / "lock"
     lock.mkdir()
@@ -108,24 +108,24 @@ def test_what_the_system_refuses_is_a_finding_and_skips_what_stands_on_it() -> N
     assert steps.step("checkpoint", refused).outcome is Outcome.SKIPPED
 
 
-def test_a_folder_that_everyone_may_write_to_is_told(spool: HandSpool) -> None:
+def test_a_folder_that_everyone_may_write_to_is_reported(spool: HandSpool) -> None:
     filled(spool)
     spool.root.chmod(0o777)
     assert bad(look(spool.root)) == {"writable": "SPOOL_WORLD_WRITABLE"}
 
 
-def test_a_folder_that_is_a_link_to_elsewhere_is_told(spool: HandSpool, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_to_elsewhere_is_reported(spool: HandSpool, tmp_path: Path) -> None:
     filled(spool)
     (spool.root / "inbox").rename(tmp_path / "inbox")
     (spool.root / "inbox").symlink_to(tmp_path / "inbox")
     assert bad(look(spool.root)) == {"one file system": "SPOOL_FOREIGN_FILE"}
 
 
-def test_a_disk_with_less_room_than_the_spool_may_take_is_told(tmp_path: Path) -> None:
+def test_a_disk_with_less_room_than_the_spool_may_take_is_reported(tmp_path: Path) -> None:
     assert bad(look(tmp_path, wanted=1 << 60)) == {"room": "SPOOL_LITTLE_ROOM"}
 
 
-def test_who_holds_a_spool_is_told(spool: HandSpool) -> None:
+def test_who_holds_a_spool_is_reported(spool: HandSpool) -> None:
     filled(spool)
     lock = spool.lock(os.getpid())
     lock.acquire()
@@ -135,7 +135,7 @@ def test_who_holds_a_spool_is_told(spool: HandSpool) -> None:
     lock.release()
 
 
-def test_a_spool_of_another_source_and_one_that_was_moved_are_told(spool: HandSpool, tmp_path: Path) -> None:
+def test_a_spool_of_another_source_and_one_that_was_moved_are_reported(spool: HandSpool, tmp_path: Path) -> None:
     filled(spool)
     other = {each.check: each.code for each in check_spool(spool.root, "pubsub", ("another",), 1, None)}
     assert other["content"] == "SPOOL_OTHER_SOURCE"
@@ -143,7 +143,7 @@ def test_a_spool_of_another_source_and_one_that_was_moved_are_told(spool: HandSp
     assert bad(look(tmp_path / "moved")) == {"content": "SPOOL_MOVED"}
 
 
-def test_a_damaged_ledger_is_told(spool: HandSpool) -> None:
+def test_a_damaged_ledger_is_reported(spool: HandSpool) -> None:
     filled(spool)
     [*_, last] = sorted((spool.root / "ledger" / "1").iterdir())
     last.write_bytes(b"torn")
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_fits_is_well(spool: HandSpool, tmp_path: Path) -> Non
     assert "ends at 4 of 4 rows" in findings["checkpoint"].found
 
 
-def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_spool_that_is_not_there_is_reported(spool: HandSpool, tmp_path: Path) -> None:
     """As when spoolLocation is misspelt: the query would make a spool there, and stop at its checkpoint."""
     offset = filled(spool)
     checkpoint = checkpoint_with(tmp_path / "checkpoint", offset)
@@ -198,14 +198,14 @@ def test_a_checkpoint_is_not_looked_at_where_the_spool_is_not_well(spool: HandSp
         ({"epoch": "nobody"}, "SPOOL_OFFSET_UNKNOWN"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_told(
+def test_a_checkpoint_that_does_not_fit_is_reported(
     spool: HandSpool, tmp_path: Path, change: dict[str, Any], code: str
 ) -> None:
     checkpoint = checkpoint_with(tmp_path / "checkpoint", {**filled(spool), **change})
     assert bad(look(spool.root, checkpoint=checkpoint)) == {"checkpoint": code}
 
 
-def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
+def test_what_is_no_checkpoint_is_reported(spool: HandSpool, tmp_path: Path) -> None:
     filled(spool)
     (tmp_path / "file").touch()
     assert bad(look(spool.root, checkpoint=tmp_path)) == {"checkpoint": "CHECKPOINT_UNREADABLE"}

@@ -61,8 +61,10 @@ class Spool:
         self.groups: list[FetcherGroup] = []
 
     def plan(self, **settings: Any) -> FetchPlan:
-        told = {"log": str(self.log_path), "total": 200, "rows": 10, "bytes": 100, **settings}
-        return FetchPlan("tests.support.fetch_targets:NumberTarget", str(self.root), "spool", b"k" * 16, settings=told)
+        target_settings = {"log": str(self.log_path), "total": 200, "rows": 10, "bytes": 100, **settings}
+        return FetchPlan(
+            "tests.support.fetch_targets:NumberTarget", str(self.root), "spool", b"k" * 16, settings=target_settings
+        )
 
     def start(self, plan: FetchPlan | None = None, count: int = 1, **arguments: Any) -> FetcherGroup:
         group = FetcherGroup(**arguments)

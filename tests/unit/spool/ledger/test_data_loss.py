@@ -1,4 +1,4 @@
-"""Damaged and missing segments with failOnDataLoss=false: named, logged, counted, moved aside (rule R9)."""
+"""Damaged and missing segments with failOnDataLoss=false: named, logged, counted, quarantined (rule R9)."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_a_damaged_segment_stops_the_query_or_is_quarantined_and_all_other_rows_
 
     assert read_all(spool, fail=False) == expected(number)
 
-    aside = spool.root / f"quarantine/f0-{number}.arrow"
-    assert (aside.read_bytes() if aside.exists() else None) == found
+    quarantined = spool.root / f"quarantine/f0-{number}.arrow"
+    assert (quarantined.read_bytes() if quarantined.exists() else None) == found
     assert not (spool.root / name).exists()
     (note,) = read_notes(spool.store)
     assert (note["segment"], note["first"], note["end"]) == (name, number * ROWS, number * ROWS + ROWS)
@@ -177,7 +177,7 @@ def test_copies_of_quarantined_rows_stay_known_after_a_restart(spool: HandSpool)
     assert read_all(spool, fail=True) == [*expected(1), (SEGMENTS * ROWS, "new")]
 
 
-def test_ids_that_cannot_be_read_any_more_are_told(spool: HandSpool, caplog: pytest.LogCaptureFixture) -> None:
+def test_ids_that_cannot_be_read_any_more_are_reported(spool: HandSpool, caplog: pytest.LogCaptureFixture) -> None:
     with open_stream(spool.root, fail_on_data_loss=False, starting_position="earliest") as stream:
         end = stream.latest_offset(SENTINEL, NO_LIMIT)
         flip(spool, name_of(1), "index")

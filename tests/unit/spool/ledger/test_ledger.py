@@ -50,7 +50,7 @@ def test_copies_are_dropped_within_a_segment_across_segments_and_after_a_restart
     assert ledger.state.counters == {"delivered": 12, "duplicates": 6}
 
 
-def test_positions_are_dense_over_segments_and_struck_rows(spool: HandSpool) -> None:
+def test_positions_are_dense_over_segments_and_duplicates(spool: HandSpool) -> None:
     ledger = spool.open()
     for start in (0, 3, 2, 9):
         spool.write(numbers(start, start + 5))

@@ -195,10 +195,10 @@ def test_a_short_array_and_a_long_one_find_the_same_copies() -> None:
         index = DedupIndex()
         array = pa.array(known).cast(pa.string())
         index.add(SPACE, keys_of(array, b"k" * 16), None)
-        struck = index.duplicates(SPACE, keys_of(pa.array(ids).cast(pa.string()), b"k" * 16), None)
+        duplicates = index.duplicates(SPACE, keys_of(pa.array(ids).cast(pa.string()), b"k" * 16), None)
         first = np.zeros(len(ids), np.bool_)
         first[np.unique(ids, return_index=True)[1]] = True
-        assert np.array_equal(struck, np.isin(ids, known) | ~first), f"seed {seed}, size {size}"
+        assert np.array_equal(duplicates, np.isin(ids, known) | ~first), f"seed {seed}, size {size}"
 
 
 def fill_index(spool: HandSpool, compaction: Compaction, ids: int, first: int = 0, published: int = DAY) -> None:

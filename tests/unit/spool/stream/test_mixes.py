@@ -228,7 +228,7 @@ def test_a_pinned_start_that_was_freed_meanwhile_stops_the_query_or_is_moved_up(
         assert [position for position, _ in rows] == list(range(10, 15))
 
 
-def test_rows_of_a_copy_that_went_on_are_told_apart_from_those_the_checkpoint_means(tmp_path: Path) -> None:
+def test_rows_of_a_copy_that_went_on_are_distinguished_from_those_the_checkpoint_means(tmp_path: Path) -> None:
     """Both have a position 20; only one is known."""
     history = History(tmp_path)
     meant = history.checkpoints["same"]

@@ -257,7 +257,7 @@ class TestEnds:
         while server.subscriptions(consumer.stream):
             assert not gone.wait(0.01)
 
-    def test_silent_subscription_sends_nothing_until_it_is_told_to(
+    def test_silent_subscription_sends_nothing_until_it_is_allowed_to(
         self, consumer: Consumer, server: KinesisServer
     ) -> None:
         events = consumer.subscribe()
@@ -270,7 +270,7 @@ class TestEnds:
         server.jump(6)
         assert data_of(next(events)) == [b"unseen"]
 
-    def test_opening_fails_as_told(self, consumer: Consumer, server: KinesisServer) -> None:
+    def test_opening_fails_on_demand(self, consumer: Consumer, server: KinesisServer) -> None:
         server.fail("SubscribeToShard", "LimitExceededException")
         refused("LimitExceededException", consumer.subscribe)
         refused("ResourceNotFoundException", consumer.subscribe, shard="shardId-000000000009")

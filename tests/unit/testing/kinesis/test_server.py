@@ -390,7 +390,7 @@ class TestFaults:
         calls.put(b"2", key="a", SequenceNumberForOrdering=first["SequenceNumber"])
         assert calls.data(SHARD) == [b"1", b"1", b"2"]
 
-    def test_calls_fail_as_often_as_told(self, filled: KinesisCalls, server: KinesisServer) -> None:
+    def test_calls_fail_as_often_as_configured(self, filled: KinesisCalls, server: KinesisServer) -> None:
         iterator = filled.iterator(SHARD)
         server.throttle("GetRecords", 2, shard="shardId-000000000007")
         server.throttle("GetRecords", 2, stream=filled.stream)

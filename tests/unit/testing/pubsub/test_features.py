@@ -181,7 +181,7 @@ class TestExactlyOnce:
         calls.ack(SUBSCRIPTION, received[:2])
         assert server.backlog(SUBSCRIPTION) == 0
 
-    def test_a_stream_is_told_and_takes_no_acks(self, server: PubSubServer, calls: PubSubCalls) -> None:
+    def test_a_stream_is_reported_and_takes_no_acks(self, server: PubSubServer, calls: PubSubCalls) -> None:
         create(server, exactly_once=True)
         publish(server, 1)
         with calls.stream(SUBSCRIPTION) as stream:

@@ -528,12 +528,12 @@ class TestAckFaults:
         assert server.backlog(SUBSCRIPTION) == server.counters()["ack-lost"]
 
     def test_same_seed_strikes_the_same_messages(self) -> None:
-        struck = []
+        picked = []
         for seed in (1, 1, 2):
             plan = FaultPlan(seed)
-            struck.append([number for number in range(1000) if plan.is_picked(0.2, number)])
-        assert struck[0] == struck[1] != struck[2]
-        assert 150 < len(struck[0]) < 250
+            picked.append([number for number in range(1000) if plan.is_picked(0.2, number)])
+        assert picked[0] == picked[1] != picked[2]
+        assert 150 < len(picked[0]) < 250
 
     @given(st.integers(0, 2**32 - 1), st.integers(0, 2**40))
     def test_fraction_0_strikes_nothing_and_1_everything(self, seed: int, sequence: int) -> None:
