@@ -1,14 +1,16 @@
-"""The point of `bench/pubsub_scale.py` that is measured on a cluster of Spark: two executors, and a query."""
+"""What `bench/pubsub_scale.py` measures on a cluster of Spark on this machine, with a query that reads."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from _canned_pubsub import CannedPubSub
+from _common import Side
 from _fetch_window import Window, wait_for
 from pyspark.sql import SparkSession
 
@@ -21,6 +23,7 @@ FETCHERS = 2
 MASTER = "local-cluster[2,2,1024]"
 """Two executors with a core for a fetcher and one for the batches each."""
 START_SECONDS = 120
+WARM_SECONDS = 20.0
 _MILLION = 1e6
 
 
@@ -33,6 +36,50 @@ def fetchers() -> list[int]:
     return [pid for each in beside for pid in descendants(each)]
 
 
+@contextmanager
+def fetching(master: str, count: int, server: CannedPubSub, folder: Path) -> Iterator[str]:
+    """Fetch with so many processes on the executors of a new cluster while a query reads; yields the spool."""
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parent.parent))
+        .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(spark)
+    spool = str(folder / "spool")
+    options = {
+        "subscriptionId": server.subscription,
+        "endpoint": server.address,
+        "spoolLocation": spool,
+        "fetch": "external",
+        "dedupHorizon": "10m",
+    }
+    rows = spark.readStream.format("pubsub").options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
+    with fetch_on_executors(spark, "pubsub", options, fetchers=count, query=query):
+        end = time.monotonic() + START_SECONDS
+        while len(fetchers()) < count and time.monotonic() < end:
+            time.sleep(0.1)
+        wait_for(lambda: server.stats()["acked"] > 0)
+        yield spool
+    query.stop()
+    spark.stop()
+
+
+def windows_of(executors: int, count: int, server: CannedPubSub, folder: Path, seconds: float, rounds: int) -> Side:
+    """Return the messages that the ledger admits a second, in windows behind each other."""
+    found = []
+    with fetching(f"local-cluster[{executors},2,1024]", count, server, folder) as spool:
+        time.sleep(WARM_SECONDS)
+        for _ in range(rounds):
+            before, began = stats(spool).rows, time.monotonic()
+            time.sleep(seconds)
+            found.append((stats(spool).rows - before) / (time.monotonic() - began))
+    return Side(f"{count} fetchers on {executors} executors", found)
+
+
 def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, float]) -> None:
     """Fetch on executors while a query reads; print what came, beside what the stages say.
 
@@ -42,41 +89,14 @@ def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, floa
         seconds: of the window.
         costs: processor seconds per million messages, by stage.
     """
-    spark = (
-        SparkSession.builder.master(MASTER)
-        .config("spark.ui.enabled", "false")
-        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parent.parent))
-        .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    register(spark)
-    spool = str(folder / "spool")
-    with CannedPubSub(size=size) as server:
-        options = {
-            "subscriptionId": server.subscription,
-            "endpoint": server.address,
-            "spoolLocation": spool,
-            "fetch": "external",
-            "dedupHorizon": "10m",
-        }
-        rows = spark.readStream.format("pubsub").options(**options).load()
-        writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.start()
-        with fetch_on_executors(spark, "pubsub", options, fetchers=FETCHERS, query=query):
-            end = time.monotonic() + START_SECONDS
-            while len(fetchers()) < FETCHERS and time.monotonic() < end:
-                time.sleep(0.1)
-            wait_for(lambda: server.stats()["acked"] > 0)
-            before = stats(spool)
-            found = Window.measure(server, fetchers(), seconds)
-            after = stats(spool)
-        query.stop()
-    spark.stop()
-    rate, fetching = found.acked / found.seconds, found.fetchers / found.acked * _MILLION
+    with CannedPubSub(size=size) as server, fetching(MASTER, FETCHERS, server, folder) as spool:
+        before = stats(spool)
+        found = Window.measure(server, fetchers(), seconds)
+        after = stats(spool)
+    rate, spent = found.acked / found.seconds, found.fetchers / found.acked * _MILLION
     print(f"cluster          {FETCHERS} fetchers on {MASTER}: {rate:,.0f} messages/s acked")
     print(f"{'':16} {after.rows - before.rows:,} rows admitted, {found.acked:,} acked in the window")
-    print(f"{'':16} fetch on executors {fetching:.3f} processor seconds per million messages")
+    print(f"{'':16} fetch on executors {spent:.3f} processor seconds per million messages")
     parts = ("fetch, 1 process", "the canned server", "admit, with upkeep", "plan", "read, in the tasks")
     if set(parts) <= costs.keys():
         cores, used = len(os.sched_getaffinity(0)), sum(costs[part] for part in parts)

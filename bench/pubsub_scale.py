@@ -16,9 +16,10 @@ batches of a query beside them; it is held against what the arithmetic says for 
 
 `delay` measures instead: the server waits 20 ms before each response, so that fetchers wait for it, as they would for
 a real service, and not for the few cores that all of them share. Counted is what one ledger admits of 1, 2, 4 and
-8 fetchers; the ratio is to one of them, and near-linear is asked for. A picture of it is written.
+8 fetchers; the ratio is to one of them, and near-linear is asked for. A picture of it is written. `delay-cluster` is
+the same with 8 fetchers on 1, 2 and 4 executors of a cluster of Spark, beside one on one, while a query reads it all.
 
-    ./dev bench pubsub_scale [--cases fetch stages ledger cluster delay] [--seconds S] [--size BYTES] [--folder FOLDER]
+    ./dev bench pubsub_scale [--cases fetch stages ledger cluster delay delay-cluster] [--seconds S] [--size BYTES]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +41,7 @@ import pyarrow.compute as pc
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
 from _fetch_window import Window, wait_for
-from _scaling import DELAY_SECONDS, PICTURES, draw, scaling
+from _scaling import COUNTS, DELAY_SECONDS, PICTURES, draw, scaling
 
 from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
@@ -56,7 +58,8 @@ from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import plan, read_slices
 
-CASES = ("fetch", "stages", "ledger", "cluster", "delay")
+CASES = ("fetch", "stages", "ledger", "cluster", "delay", "delay-cluster")
+DELAYED_EXECUTORS = (1, 2, 4)
 FETCHERS = (1, 2, 4)
 LEDGER = {100: 500, 1000: 500, 50_000: 100}
 """Messages a segment: how many segments."""
@@ -261,6 +264,22 @@ def show_arithmetic(costs: Costs, ledger: float | None) -> None:
     print("  Not in it: the work of the query itself, the network, the disk, and the latency of an object store.\n")
 
 
+def measure_executors(bench: Benchmark, command_line: Namespace) -> None:
+    """One fetcher on one executor, and as many as there are in `COUNTS` on 1, 2 and 4 of them."""
+    from _scale_cluster import windows_of  # noqa: PLC0415 - starts Spark
+
+    def measure(executors: int, count: int) -> Side:
+        with (
+            temporary_folder(command_line.folder) as folder,
+            CannedPubSub(size=command_line.size, batch=DELAYED_MESSAGES, delay=DELAY_SECONDS) as server,
+        ):
+            return windows_of(executors, count, server, folder, command_line.seconds, command_line.rounds)
+
+    one = measure(1, 1)
+    for executors in DELAYED_EXECUTORS:
+        bench.compare(f"executors-{executors}", measure(executors, COUNTS[-1]), one, "messages/s")
+
+
 def main() -> None:
     """Measure, compute, print."""
     arguments = parser(__doc__ or "")
@@ -312,6 +331,8 @@ def main() -> None:
             "messages/s",
         )
         draw(command_line.picture, "Pub/Sub, by fetchers", rates, "messages/s")
+    if "delay-cluster" in cases:
+        measure_executors(bench, command_line)
     bench.finish()
 
 
