@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,37 +27,88 @@ if TYPE_CHECKING:
 __all__ = ["AggregateWriter", "OrderedAggregateWriter"]
 
 
+class _Elsewhere(NamedTuple):
+    """An aggregate with the shard that took it, and what waits for it."""
+
+    packing: Packing
+    shard: str
+    behind: Sequence[Packing] = ()
+
+
+class _Packers:
+    """The packers of a task by stream, and what becomes of aggregates that a reshard has led elsewhere."""
+
+    def __init__(self, client: KinesisClient, settings: WriteSettings, attempts: Callable[[], Attempts]) -> None:
+        self._client = client
+        self._settings = settings
+        self._new_attempts = attempts
+        self._packers: dict[str, Packer] = {}
+        self._attempts: dict[str, Attempts] = {}
+        """By stream, since an aggregate was where it belongs."""
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether every row that was added has been yielded."""
+        return all(packer.is_empty for packer in self._packers.values())
+
+    def of(self, stream: str) -> Packer:
+        """Return the packer of a stream; the first time its shards are listed."""
+        packer = self._packers.get(stream)
+        if packer is None:
+            packer = self._packers[stream] = Packer(self._ranges(stream), _aggregate_bytes(self._settings))
+        return packer
+
+    def flush(self) -> Iterator[tuple[str, Iterator[Packing]]]:
+        """Yield what is not full yet, by stream."""
+        for stream, packer in self._packers.items():
+            yield stream, packer.flush()
+
+    def note_progress(self, stream: str) -> None:
+        """Note that an aggregate is in the shard that it was packed for."""
+        self._attempts.pop(stream, None)
+
+    def repack(self, stream: str, elsewhere: Iterable[_Elsewhere]) -> Iterator[Packing]:
+        """Pack by new ranges what no reader takes, what waits behind it, and what is not full."""
+        packer = self.of(stream)
+        waiting = packer.reshard(self._ranges(stream))
+        rows: list[Record] = []
+        lost: list[Record] = []
+        for packing, shard, behind in elsewhere:
+            wrong = [] if packer.map.covers(shard, packing.hash_keys) else packing.rows
+            lost += wrong
+            rows += wrong
+            rows += [row for each in behind for row in each.rows]
+        if lost:
+            self._attempts.setdefault(stream, self._new_attempts()).wait(_misplaced(stream), lost)
+        return packer.add([*rows, *waiting])
+
+    def _ranges(self, stream: str) -> list[HashRange]:
+        return patiently(lambda: self._client.hash_ranges(stream), self._settings.client)
+
+
 class AggregateWriter:
     """Puts aggregates by PutRecords; rows of one key may change places."""
 
     def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None:
-        self._client = client
-        self._settings = settings
         self._requests = Requests(client, settings, sleep, lambda record: self._sent[id(record)].rows)
-        self._packers: dict[str, Packer] = {}
+        self._packers = _Packers(client, settings, self._requests.attempts)
         self._limits: dict[str, int] = {}
         self._sent: dict[int, Packing] = {}
         """By the identity of the record."""
-        self._elsewhere: dict[str, list[tuple[Packing, str]]] = defaultdict(list)
-        """By stream, with the shard that took it."""
-        self._attempts: dict[str, Attempts] = {}
+        self._elsewhere: dict[str, list[_Elsewhere]] = defaultdict(list)
+        """By stream."""
 
     def put(self, rows: Rows, limit: int) -> None:
         """Pack rows, and put what is full."""
-        stream = rows.stream
-        packer = self._packers.get(stream)
-        if packer is None:
-            ranges = _ranges(self._client, self._settings, stream)
-            packer = self._packers[stream] = Packer(ranges, _aggregate_bytes(self._settings))
-            self._limits[stream] = limit
-        self._send(stream, packer.add(rows.records))
+        self._limits.setdefault(rows.stream, limit)
+        self._send(rows.stream, self._packers.of(rows.stream).add(rows.records))
         self._repack()
 
     def finish(self) -> None:
         """Put the rest, and return when all rows are where readers take them."""
-        while self._sent or not all(packer.is_empty for packer in self._packers.values()):
-            for stream, packer in self._packers.items():
-                self._send(stream, packer.flush())
+        while self._sent or not self._packers.are_empty:
+            for stream, packings in self._packers.flush():
+                self._send(stream, packings)
             self._note(self._requests.flush())
             self._repack()
 
@@ -75,35 +126,20 @@ class AggregateWriter:
     def _note(self, answers: Iterable[Answered]) -> None:
         for answered in answers:
             placed = [
-                (self._sent.pop(id(record)), result.ShardId or "")
+                _Elsewhere(self._sent.pop(id(record)), result.ShardId or "")
                 for record, result in zip(answered.records, answered.results, strict=True)
             ]
-            elsewhere = [(packing, shard) for packing, shard in placed if packing.is_misplaced(shard)]
+            elsewhere = [one for one in placed if one.packing.is_misplaced(one.shard)]
             self._elsewhere[answered.stream] += elsewhere
             if len(elsewhere) < len(placed):
-                self._attempts.pop(answered.stream, None)
+                self._packers.note_progress(answered.stream)
 
     def _repack(self) -> None:
         """Put again what is in a shard that does not take all its rows."""
         while noted := [(stream, found) for stream, found in self._elsewhere.items() if found]:
             self._elsewhere.clear()
             for stream, elsewhere in noted:
-                packer = self._packers[stream]
-                waiting = packer.reshard(_ranges(self._client, self._settings, stream))
-                lost = [packing for packing, shard in elsewhere if not packer.map.covers(shard, packing.hash_keys)]
-                rows = [row for packing in lost for row in packing.rows]
-                if rows:
-                    attempts = self._attempts.setdefault(stream, self._requests.attempts())
-                    attempts.wait(_misplaced(stream), rows)
-                self._send(stream, packer.add([*rows, *waiting]))
-
-
-class _Put(NamedTuple):
-    """What a lane has put: ``left`` begins with what came to another shard than its own, ``shard``."""
-
-    right: int
-    left: Sequence[Packing] = ()
-    shard: str = ""
+                self._send(stream, self._packers.repack(stream, elsewhere))
 
 
 class OrderedAggregateWriter:
@@ -115,84 +151,58 @@ class OrderedAggregateWriter:
 
     def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None:
         self._client = client
-        self._settings = settings
         self._failed = threading.Event()
-        self._sleep = sleep or self._failed.wait
-        self._packers: dict[str, Packer] = {}
+        self._attempts = partial(Attempts, settings.client, sleep or self._failed.wait)
+        self._packers = _Packers(client, settings, self._attempts)
         self._numbers: dict[tuple[str, str | None], str] = {}
         """The last sequence number of each shard of each stream."""
-        self._misplaced: dict[str, Attempts] = {}
-        """By stream, since an aggregate was in its shard."""
 
     def put(self, rows: Rows, limit: int) -> None:
         """Pack rows, and put what is full."""
         del limit
-        packer = self._packers.get(rows.stream)
-        if packer is None:
-            ranges = _ranges(self._client, self._settings, rows.stream)
-            packer = self._packers[rows.stream] = Packer(ranges, _aggregate_bytes(self._settings))
-        self._send(rows.stream, packer, packer.add(rows.records))
+        self._send(rows.stream, self._packers.of(rows.stream).add(rows.records))
 
     def finish(self) -> None:
         """Put the rest, and return when all rows are where readers take them."""
-        for stream, packer in self._packers.items():
-            while not packer.is_empty:
-                self._send(stream, packer, packer.flush())
+        while not self._packers.are_empty:
+            for stream, packings in self._packers.flush():
+                self._send(stream, packings)
 
     def close(self) -> None:
         """Give up what is not put."""
         self._failed.set()
 
-    def _send(self, stream: str, packer: Packer, packings: Iterable[Packing]) -> None:
+    def _send(self, stream: str, packings: Iterable[Packing]) -> None:
         while True:
             lanes: dict[str | None, list[Packing]] = defaultdict(list)
             for packing in packings:
                 lanes[packing.shard].append(packing)
             with ThreadPoolExecutor(LANES, thread_name_prefix="kinesis-put") as pool:
-                done = list(pool.map(partial(self._put, stream), lanes.values()))
-            if any(one.right for one in done):
-                self._misplaced.pop(stream, None)
-            if not any(one.left for one in done):
+                done = [*zip(lanes.values(), pool.map(partial(self._put, stream), lanes.values()), strict=True)]
+            elsewhere = [one for _, one in done if one is not None]
+            if any(one is None or one.packing is not lane[0] for lane, one in done):
+                self._packers.note_progress(stream)
+            if not elsewhere:
                 return
-            packings = packer.add(self._repacked(stream, packer, done))
+            packings = self._packers.repack(stream, elsewhere)
 
-    def _put(self, stream: str, lane: Sequence[Packing]) -> _Put:
-        """Put aggregates of a shard until one comes to another shard."""
-        for number, packing in enumerate(lane):
+    def _put(self, stream: str, lane: Sequence[Packing]) -> _Elsewhere | None:
+        """Put aggregates of a shard until one comes to another shard; return that one."""
+        for number, packing in enumerate(lane, 1):
             if self._failed.is_set():
                 break
             key = stream, packing.shard
             try:
-                attempts = Attempts(self._settings.client, self._sleep)
                 before = self._numbers.get(key)
-                shard, put = put_in_order(self._client, stream, packing.record(), before, attempts, packing.rows)
+                record = packing.record()
+                shard, put = put_in_order(self._client, stream, record, before, self._attempts(), packing.rows)
             except BaseException:
                 self._failed.set()
                 raise
             self._numbers[key] = put
             if packing.is_misplaced(shard):
-                return _Put(number, lane[number:], shard)
-        return _Put(len(lane))
-
-    def _repacked(self, stream: str, packer: Packer, done: Iterable[_Put]) -> list[Record]:
-        """Return the rows to pack by new ranges: what is in a wrong shard, what comes after it, what is not full."""
-        waiting = packer.reshard(_ranges(self._client, self._settings, stream))
-        rows: list[Record] = []
-        wrong: list[Record] = []
-        for put in done:
-            for packing in put.left[:1]:
-                lost = [] if packer.map.covers(put.shard, packing.hash_keys) else packing.rows
-                wrong += lost
-                rows += lost
-            rows += [row for packing in put.left[1:] for row in packing.rows]
-        if wrong:
-            attempts = self._misplaced.setdefault(stream, Attempts(self._settings.client, self._sleep))
-            attempts.wait(_misplaced(stream), wrong)
-        return [*rows, *waiting]
-
-
-def _ranges(client: KinesisClient, settings: WriteSettings, stream: str) -> list[HashRange]:
-    return patiently(lambda: client.hash_ranges(stream), settings.client)
+                return _Elsewhere(packing, shard, lane[number:])
+        return None
 
 
 def _aggregate_bytes(settings: WriteSettings) -> int:
