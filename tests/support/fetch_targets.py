@@ -6,14 +6,11 @@ a log: one line for each delivery, block that may be acked, and token that is gi
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import json
 import os
 import stat
 import sys
-import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -189,23 +186,11 @@ class NumberTarget(FetchTarget[Delivery, Token]):
 
 
 def _report(text: str) -> None:
-    """Write to the pipe of the reports, which is the only one beyond the standard streams that is open for writing.
-
-    In two parts, of which the parent reads the first before the second comes.
-    """
+    """Write to the pipe of the reports, which is the only one beyond the standard streams that is open for writing."""
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         with contextlib.suppress(OSError):
             if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                for part in (text[:3], text[3:]):
-                    _wait_until_read(descriptor)
-                    os.write(descriptor, part.encode())
-
-
-def _wait_until_read(pipe: int) -> None:
-    waiting = array.array("i", [1])
-    while waiting[0]:
-        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
-        time.sleep(0.001)
+                os.write(descriptor, text.encode())
 
 
 def _gone() -> ConnectorError:

@@ -19,7 +19,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,8 +77,16 @@ class Batching:
     def room(self, partitions: int, row_bytes: int) -> int:
         """Return how many records may be in the client's queue, for 0 partitions if their number is unknown."""
         wanted = max(_LEAST_BYTES, partitions * _BATCHES * self.batch_bytes)
-        # At most half of the queue: a call waits for a place in a full one, and nobody can interrupt it.
-        return max(1, min(wanted // row_bytes, self.queue_bytes // 2 // row_bytes, self.queue_records // 2))
+        return max(1, min(wanted // row_bytes, self._half_of_queue(row_bytes)))
+
+    def portion(self, row_bytes: int) -> int:
+        """Return how many records the client is given in one call."""
+        return max(1, min(self.batch_bytes // row_bytes, self._half_of_queue(row_bytes)))
+
+    def _half_of_queue(self, row_bytes: int) -> int:
+        # A call waits for a place in a full queue, and nobody can interrupt it: it gets half of one at most, when no
+        # more than the other half is taken.
+        return min(self.queue_bytes // 2 // row_bytes, self.queue_records // 2)
 
 
 def batching_of(settings: Mapping[str, str]) -> Batching:
@@ -107,15 +115,20 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
 class UnsentLog:
     """Says in the log that nothing is acknowledged, when that takes long."""
 
-    def __init__(self) -> None:
-        self._unsent = 0
-        self._log = WaitLog(lambda: f"brokers to acknowledge {self._unsent} records")
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._given = self._done = 0
+        self._log = WaitLog(lambda: f"brokers to acknowledge {self._given - self._done} records", clock)
 
-    def see(self, unsent: int) -> None:
-        """Note how many records are in the queue or in flight; a change is progress."""
-        if unsent != self._unsent or not unsent:
+    def see(self, given: int, queued: int) -> None:
+        """Note how many records the client was given since it was made, and the length of its queue.
+
+        More given, or more done with, is progress. The length is none: what the client has to report, as a connection
+        that broke, is in the queue too until it is polled.
+        """
+        progress = given, max(self._done, given - queued)
+        if progress != (self._given, self._done) or not queued:
             self._log.restart()
-        self._unsent = unsent
+        self._given, self._done = progress
         self._log.tick()
 
 
@@ -128,7 +141,7 @@ class NativeSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
-        self._unsent = UnsentLog()
+        self._unsent, self._given = UnsentLog(), 0
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
         revealed = settings.revealed()
@@ -155,7 +168,7 @@ class NativeSink:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._library.rd_kafka_poll(self._client, 100)
-            self._unsent.see(self._library.rd_kafka_outq_len(self._client))
+            self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
             with self._purging:
                 if isinstance(self._error, CredentialsError):
                     # Nothing will be sent, and a call may wait for a place in the queue.
@@ -210,7 +223,7 @@ class NativeSink:
             self._check_partition(topic, int(partitions.max(initial=_ANY_PARTITION)))
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
         row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // max(1, len(messages)))
-        portion = max(1, self._batching.batch_bytes // row_bytes)
+        portion = self._batching.portion(row_bytes)
         for first in range(0, len(messages), portion):
             self._wait_for_room(topic, row_bytes)
             self._produce(topic, messages[first : first + portion])
@@ -225,6 +238,7 @@ class NativeSink:
             )
             first = int(np.flatnonzero(errors)[0])
             raise self._connector_error(int(errors[first]), record_place(topic, int(partitions[first])))
+        self._given += queued
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
         """Wait while the client has so much in its queue that more would only wait there."""
@@ -233,11 +247,12 @@ class NativeSink:
         if topic not in self._partitions:
             self._partitions[topic] = self._ask_partitions(topic) or 0
         room = self._batching.room(self._partitions[topic], row_bytes)
+        pauses = _PAUSES if room > self._batching.portion(row_bytes) else 1  # a small queue never has a full batch
         for pause in itertools.count(1):
             if self._library.rd_kafka_outq_len(self._client) < room:
                 return
             self._check()
-            if pause % _PAUSES:
+            if pause % pauses:
                 time.sleep(_PAUSE_SECONDS)
             else:
                 self._library.rd_kafka_flush(self._client, _PUSH_MS)

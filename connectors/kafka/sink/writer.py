@@ -58,7 +58,7 @@ class RecordSink:
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
-        self._unsent = UnsentLog()
+        self._unsent, self._given = UnsentLog(), 0
         # Only failures are reported: a callback for each record costs as much as sending it.
         fixed = {
             "delivery.report.only.error": True,
@@ -95,7 +95,8 @@ class RecordSink:
         """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
         refused = client_exception()
         produce = self.producer.produce
-        for number, (topic, key, value, partition, timestamp, headers) in enumerate(records):
+        before = self._given
+        for number, (topic, key, value, partition, timestamp, headers) in enumerate(records, 1):
             looked_up = False
             while True:
                 try:
@@ -108,6 +109,7 @@ class RecordSink:
                     looked_up = True
                 else:
                     break
+            self._given = before + number
             if number % _POLL_RECORDS == 0:
                 self._serve(0)
 
@@ -148,7 +150,7 @@ class RecordSink:
         if self._error is not None:
             raise self._error
         left = len(self.producer)
-        self._unsent.see(left)
+        self._unsent.see(self._given, left)
         return left
 
     def finish(self) -> None:

@@ -1,10 +1,10 @@
-"""How much the fast Kafka sink has under way."""
+"""How much the fast Kafka sink has under way, and what it says of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.sink.native_writer import batching_of
+from connectors.kafka.sink.native_writer import UnsentLog, batching_of
 
 MEGABYTE = 1 << 20
 
@@ -40,3 +40,22 @@ def test_what_may_be_under_way_grows_with_the_partitions_and_keeps_out_of_a_full
 
 def test_a_record_larger_than_the_room_still_goes() -> None:
     assert batching_of({"queue.buffering.max.kbytes": "1"}).room(1, 100_000) == 1
+
+
+def test_only_records_that_were_taken_or_done_with_are_progress(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = UnsentLog(lambda: now[0])
+    # At 10 s one record was done with; at 14 s connections break, which the client reports through its queue.
+    for now[0], given, queued in ((0.0, 20, 20), (10.0, 20, 19), (14.0, 20, 21), (14.1, 20, 19), (24.9, 20, 19)):
+        log.see(given, queued)
+    assert caplog.messages == []
+    now[0] = 25.0
+    log.see(20, 20)
+    assert caplog.messages == ["[WAITING] A call has waited 15 s for brokers to acknowledge 19 records."]
+
+
+def test_a_call_gets_no_more_than_the_room_leaves_in_the_queue() -> None:
+    small = batching_of({"queue.buffering.max.messages": "10"})
+    assert small.room(0, 1) + small.portion(1) == 10
+    assert batching_of({}).portion(1000) == 1000
+    assert batching_of({"queue.buffering.max.messages": "0"}).portion(1) == 1

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 from connectors.core.errors import ConnectorError
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.child import FetcherChild, FetcherStatus
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import (
     MAX_COMMAND_BYTES,
@@ -743,10 +744,20 @@ def test_a_command_that_is_none_ends_a_fetcher_with_a_named_error(spool: Spool, 
 
 
 def test_a_report_that_comes_in_two_parts_is_one(spool: Spool) -> None:
-    noted: list[Any] = []
-    line = encode(Note("whole")).decode()
-    spool.start(spool.plan(total=100_000, gap=0.01, report=line), on_note=lambda _index, value: noted.append(value))
-    wait_for(lambda: "whole" in noted)
+    child = FetcherChild(spool.plan(), 0)
+    line = encode(Note("whole"))
+    copy = [sys.executable, "-c", "import os\nwhile part := os.read(0, 100): os.write(1, part)"]
+    with subprocess.Popen(copy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child.process:
+        os.set_blocking(child.reports, False)
+        reports = list[Report]()
+        for part in (line[:3], line[3:]):
+            assert child.process.stdin is not None
+            child.process.stdin.write(part)
+            select.select([child.reports], [], [], 60.0)
+            assert reports == []
+            reports += child.read()
+        child.process.stdin.close()
+    assert reports == [Note("whole")]
 
 
 @pytest.mark.parametrize(
