@@ -58,7 +58,10 @@ class ErrorCode:
 
 @dataclass
 class _Module:
-    """A module: its tree, what surrounds each node, its constants and where its imported names come from."""
+    """A module: its tree, what surrounds each node, its constants and where its imported names come from.
+
+    The nodes of `parents` are in the order of `ast.walk`.
+    """
 
     name: str
     tree: ast.Module
@@ -105,15 +108,18 @@ class _Tree:
             "ProtobufDataError",
             *(name for name in core_errors.__all__ if name.endswith("Error")),
         }
+        self._declared: list[ast.ClassDef] = []
         for module in self._modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.parents:
                 if isinstance(node, ast.Call):
                     self._calls.setdefault(_tail(node.func), []).append((module, node))
+                elif isinstance(node, ast.ClassDef) and "code" in _fields(node):
+                    self._declared.append(node)
 
     def codes(self) -> list[ErrorCode]:
         found: dict[str, dict[Meaning, None]] = {}
         for module in self._modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.parents:
                 for code, meaning in self._read(module, node):
                     found.setdefault(code, {})[meaning] = None
         return [ErrorCode(code, tuple(meanings)) for code, meanings in sorted(found.items())]
@@ -208,14 +214,9 @@ class _Tree:
         """The fields of every declared kind, if the code is the field `code` of one."""
         if not any(isinstance(one, ast.Attribute) and one.attr == "code" for one in ast.walk(wanted[0])):
             return []
-        classes = [each for each in place.module.tree.body if isinstance(each, ast.ClassDef) and _fields(each)]
-        classes = [each for each in classes if "code" in _fields(each)]
-        names = {imported for imported, _ in place.module.imported.items()}
+        classes = [each for each in place.module.tree.body if each in self._declared]
+        classes += [each for each in self._declared if each.name in place.module.imported]
         known = []
-        for module in self._modules.values():
-            for each in ast.walk(module.tree):
-                if isinstance(each, ast.ClassDef) and each.name in names and "code" in _fields(each):
-                    classes.append(each)
         for one in classes:
             for module, call in self._calls.get(one.name, []):
                 given = _parts(call, tuple(_fields(one)))
@@ -318,16 +319,23 @@ def _fields(kind: ast.ClassDef) -> list[str]:
     ]
 
 
-def _assigned(function: ast.FunctionDef, name: str) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """The statements of a function that give a local name a value, also in a tuple, and the values."""
+@cache
+def _assignments(function: ast.FunctionDef) -> tuple[tuple[ast.AST, list[ast.expr], list[ast.expr]], ...]:
+    """The statements of a function that give names a value, also in a tuple, with the targets and the values."""
+    found: list[tuple[ast.AST, list[ast.expr], list[ast.expr]]] = []
     for node in ast.walk(function):
         match node:
-            case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                yield node, value
-            case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
-                yield node, value
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
-                yield from ((node, value) for each, value in zip(targets, values, strict=False) if _tail(each) == name)
+                found.append((node, targets, values))
+            case ast.Assign(targets=[ast.Name() as target], value=value) | ast.NamedExpr(target=target, value=value):
+                found.append((node, [target], [value]))
+    return tuple(found)
+
+
+def _assigned(function: ast.FunctionDef, name: str) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """The statements of a function that give a local name a value, and the values."""
+    for node, targets, values in _assignments(function):
+        yield from ((node, value) for each, value in zip(targets, values, strict=False) if _tail(each) == name)
 
 
 def _current(place: _Place, name: str) -> list[ast.expr]:
@@ -373,11 +381,9 @@ def _tuples(place: _Place, node: ast.expr) -> list[dict[str, tuple[ast.expr, _Pl
     if place.function is None or not isinstance(node, ast.Name):
         return []
     found = []
-    for each in ast.walk(place.function):
-        match each:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
-                given = {_tail(target): (value, place) for target, value in zip(targets, values, strict=False)}
-                found += [given] if node.id in given else []
+    for _, targets, values in _assignments(place.function):
+        given = {_tail(target): (value, place) for target, value in zip(targets, values, strict=False)}
+        found += [given] if len(targets) > 1 and node.id in given else []
     return found
 
 
