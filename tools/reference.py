@@ -170,7 +170,7 @@ _AVRO_WRITE_GROUPS = (
     Group(
         "Writing by a schema registry",
         "to",
-        "topic subject.name.strategy auto.register.schemas use.latest.version",
+        "topic subject.name.strategy auto.register.schemas use.latest.version schema.id.serializer",
     ),
 )
 _JSON_GROUPS = (
@@ -520,8 +520,12 @@ def _avro() -> str:
             "| given | `use.latest.version=true` | the latest version; it only names the subject | as without it |",
             "",
             "The id of a given schema is asked for once in a process. The subject is the one given, else it is named",
-            "by `topic` and `subject.name.strategy`, as Confluent's serializers do. Ids stand in messages only: GUIDs",
-            "are not written into headers.",
+            "by `topic` and `subject.name.strategy`, as Confluent's serializers do.",
+            "",
+            "With `schema.id.serializer=header`, the GUID of the schema goes into a header and the message stands",
+            "alone, as by Confluent's `HeaderSchemaIdSerializer`. The column is then `STRUCT<value BINARY, headers",
+            "ARRAY<STRUCT<key STRING, value BINARY>>>`, the two columns of the `kafka` sink; both are NULL for a NULL.",
+            "A registry that gives out no GUIDs ends the call with `SCHEMA_UNUSABLE`.",
             "",
             "Differences from Spark's own function:",
             "",

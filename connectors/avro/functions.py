@@ -18,6 +18,7 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import (
     AvroOptions,
     AvroWriteOptions,
+    IdPlace,
     Rebase,
     WireFormat,
     parse_avro_options,
@@ -32,9 +33,11 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
+from connectors.registry.frames import guid_header
 from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
 from connectors.registry.options import split_registry
+from connectors.registry.schemas import Registry
 from connectors.registry.subjects import subject_of
 
 if TYPE_CHECKING:
@@ -111,6 +114,9 @@ def to_avro(
 ) -> Column:
     """Convert a column of any type into a BINARY column of Avro messages; NULL stays NULL.
 
+    With a registry and the option ``schema.id.serializer=header`` the column is a STRUCT<value BINARY, headers
+    ARRAY<STRUCT<key STRING, value BINARY>>> of messages and the headers that name their schema.
+
     The columns of a struct and the fields of a record match by name, without regard to case unless
     ``spark.sql.caseSensitive`` is true. That the column fits the schema is checked when the first batch is there, on
     the executor: Python does not see the type of a column before. Dates are written as they are, unless
@@ -143,7 +149,17 @@ def to_avro(
         jsonFormatSchema, options, subject, schemaRegistryAddress, schema_registry=schemaRegistry, is_key=isKey
     )
     encoded = function_of(call, BinaryType(), session)(spark_functions.struct(column.alias("value")))
+    if call.header is not None:
+        encoded = _with_header(encoded, column, call.header)
     return named(encoded, call.function, data)
+
+
+def _with_header(messages: Column, values: Column, header: tuple[str, bytes]) -> Column:
+    """Return messages with their headers; those of a NULL are NULL."""
+    key, value = (spark_functions.lit(part) for part in header)
+    headers = spark_functions.array(spark_functions.struct(key.alias("key"), value.alias("value")))
+    headers = spark_functions.when(values.isNotNull(), headers)
+    return spark_functions.struct(messages.alias("value"), headers.alias("headers"))
 
 
 def encode_call(
@@ -161,11 +177,16 @@ def encode_call(
     _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema)
     parsed.check("to_avro", registry, has_schema=bool(schema))
-    _check_headers("to_avro", registry, headers=False, is_key=is_key)
+    in_header = parsed.id_place is IdPlace.HEADER
+    _check_headers("to_avro", registry, "schema.id.serializer" if in_header else "", is_key=is_key)
     if registry is not None:
         call = _framed(call, registry, parsed, is_key=is_key)
     elif is_key:
         raise _missing("isKey says which subject of a registry is written by, and there is no registry", "to_avro")
+    elif in_header:
+        raise _missing(
+            "schema.id.serializer says where the schema of a registry is named, and there is none", "to_avro"
+        )
     call = dataclasses.replace(call, wire_format=parsed.wire_format)
     session = active_session()
     if session is None:
@@ -202,9 +223,12 @@ def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: AvroWriteOpt
     subject = subject_of(writing, options, record, is_key=is_key)
     if text is None or writing.use_latest:
         latest = registry.latest(subject)
-        return EncodeCall(latest.text, references=latest.references, frame=frame_of(latest.schema_id, options))
-    register = options.auto_register if isinstance(options, GlueOptions) else writing.auto_register
-    schema_id = registry.id_of(subject, text, "AVRO", register=register)
+        schema_id, call = latest.schema_id, EncodeCall(latest.text, references=latest.references)
+    else:
+        register = options.auto_register if isinstance(options, GlueOptions) else writing.auto_register
+        schema_id = registry.id_of(subject, text, "AVRO", register=register)
+    if writing.id_place is IdPlace.HEADER and isinstance(registry, Registry):
+        return dataclasses.replace(call, header=guid_header(registry.guid(int(schema_id)), is_key=is_key))
     return dataclasses.replace(call, frame=frame_of(schema_id, options))
 
 
@@ -228,7 +252,7 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     plain, registry = _split(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
-    _check_headers("from_avro", registry, headers=headers, is_key=is_key)
+    _check_headers("from_avro", registry, "headers" if headers else "", is_key=is_key)
     parsed = _options(plain)
     _check_framing("from_avro", registry, parsed.wire_format)
     texts = _writers(writers, parsed.wire_format)
@@ -256,10 +280,11 @@ def _check_framing(function: str, registry: AnyRegistryOptions | None, wire_form
         raise conflict(function, "wire.format", "schemaRegistry", why, "Give one.")
 
 
-def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
-    if isinstance(registry, GlueOptions) and (headers or is_key):
+def _check_headers(function: str, registry: AnyRegistryOptions | None, in_headers: str, *, is_key: bool) -> None:
+    """Raise if a registry has no headers: `in_headers` is what asks for them."""
+    if isinstance(registry, GlueOptions) and (in_headers or is_key):
         why = "frames of Glue are the same for keys and values, and no header says the schema"
-        raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
+        raise conflict(function, in_headers or "isKey", "type=glue", why, "Leave it out.")
 
 
 def _writers(schemas: Sequence[str] | None, wire_format: WireFormat) -> tuple[str, ...]:

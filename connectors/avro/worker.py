@@ -130,6 +130,7 @@ class EncodeCall:
         schema: what the messages are written by; None for the schema that Spark makes of the column's type.
         references: schemas that it refers to, each after those that it needs itself.
         frame: the frame of each message, which says the id of its schema; None for others.
+        header: the name and value of the header that says the schema, where messages have one instead of a frame.
         wire_format: what stands before messages without such a frame.
         rebase: what happens to dates of before the calendars agree.
     """
@@ -142,6 +143,7 @@ class EncodeCall:
     case_sensitive: bool = False
     references: tuple[str, ...] = ()
     frame: PrefixFrame | GlueFrame | None = None
+    header: tuple[str, bytes] | None = None
     wire_format: WireFormat = WireFormat.RAW
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:

@@ -39,6 +39,7 @@ __all__ = [
     "confluent_frame",
     "explained",
     "find_frames",
+    "guid_header",
     "headers_by_name",
     "read_schema",
     "remember",
@@ -78,6 +79,11 @@ def schema_header(headers: Mapping[str, Any], *, is_key: bool) -> bytes | None:
     """Return the header that has the schema of the key, or of the value; None where there is none."""
     value = headers.get(_KEY_HEADER if is_key else _VALUE_HEADER)
     return None if value is None else bytes(value)
+
+
+def guid_header(guid: bytes, *, is_key: bool) -> tuple[str, bytes]:
+    """Return the header, by its name, of a message that is by the schema of this GUID."""
+    return _KEY_HEADER if is_key else _VALUE_HEADER, b"\1" + guid
 
 
 def explained(error: BadRowError, headers: Mapping[str, Any], *, is_key: bool) -> BadRowError:

@@ -139,6 +139,15 @@ class Registry(Generic[S]):
             ) from None
         return number
 
+    def guid(self, schema_id: int) -> bytes:
+        """Return the GUID of a schema. Raises as `RegistryClient.get`; SCHEMA_UNUSABLE where the registry has none."""
+        what = f"schema id {schema_id}"
+        response = retry(lambda: self._ask(f"/schemas/ids/{schema_id}", what), self._policy)
+        try:
+            return UUID(response.get("guid")).bytes
+        except (AttributeError, TypeError, ValueError):
+            raise schema_unusable(what, "the response holds no GUID, which not every registry gives out") from None
+
     def _ask(self, path: str, what: str) -> dict[str, Any]:
         response: dict[str, Any] = self._form.ask(self._client, path, what)
         text_of(response, "schema", what)

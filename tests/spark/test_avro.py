@@ -179,3 +179,19 @@ def test_a_null_among_headers_is_none_and_a_column_of_texts_is_refused(spark: Sp
         frame = spark.sql("SELECT X'02' AS value, map('__value_schema_id', 'text') AS headers")
         with pytest.raises(PythonException, match=r"\[DATATYPE_MISMATCH\].*MAP<STRING, BINARY>"):
             frame.select(from_avro("value", schemaRegistry=registry, headers="headers")).collect()
+
+
+def test_messages_are_read_whose_schema_was_written_into_a_header(spark: SparkSession) -> None:
+    with SchemaRegistryServer() as server:
+        registry = {"address": server.address, "subject": "n"}
+        number = server.register("n", text='["null", "long"]', schema_type="AVRO")
+        rows = spark.sql("SELECT * FROM VALUES (1L), (NULL) AS t(n)").coalesce(1)
+        written = rows.select(to_avro("n", schemaRegistry=registry, options={"schema.id.serializer": "header"}))
+        assert written.schema.simpleString() == (
+            "struct<to_avro(n):struct<value:binary,headers:array<struct<key:string,value:binary>>>>"
+        )
+        frame = written.toDF("m").select("m.value", "m.headers")
+        header = Row(key="__value_schema_id", value=bytearray(b"\1" + server.guid(number)))
+        assert frame.collect() == [Row(value=bytearray(b"\2\2"), headers=[header]), Row(value=None, headers=None)]
+        read = frame.select(from_avro("value", schemaRegistry=registry, headers="headers").alias("n"))
+        assert read.collect() == [Row(n=1), Row(n=None)]

@@ -291,7 +291,33 @@ def test_options_for_writing_that_make_no_sense_are_refused(
     assert server.requests == []
 
 
-@pytest.mark.parametrize("name", ["auto.register.schemas", "use.latest.version", "topic"])
-def test_options_of_a_registry_need_one(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("auto.register.schemas", "true"),
+        ("use.latest.version", "true"),
+        ("topic", "t"),
+        ("schema.id.serializer", "header"),
+    ],
+)
+def test_options_of_a_registry_need_one(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"OPTION_MISSING.*{name}.*schemaRegistryAddress"):
-        encode_call(ORDER, {name: "true"})
+        encode_call(ORDER, {name: value})
+
+
+@pytest.mark.parametrize("schema", ["", LONG])
+def test_the_guid_of_the_schema_goes_into_the_header_of_the_key_or_value(
+    server: SchemaRegistryServer, schema: str
+) -> None:
+    options = {"schema.id.serializer": "header"}
+    guid = b"\1" + server.guid(2)
+    for is_key, name in ((False, "__value_schema_id"), (True, "__key_schema_id")):
+        call = encode_call(schema, options, "orders", server.address, is_key=is_key)
+        assert (call.frame, call.header) == (None, (name, guid))
+
+
+@pytest.mark.parametrize("guid", [b"", b', "guid": "none"', b', "guid": 7'])
+def test_a_registry_that_has_no_guid_of_a_schema_is_named(server: SchemaRegistryServer, guid: bytes) -> None:
+    server.respond("/schemas/ids/2", 200, b'{"schema": "\\"long\\""%b}' % guid)
+    with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*schema id 2.*no GUID"):
+        encode_call("", {"schema.id.serializer": "header"}, "orders", server.address)
