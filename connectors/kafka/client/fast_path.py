@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 _PROGRAM: Final = "from connectors.kafka.fast_path_check import check_fast_path; check_fast_path()"
 _CHECK_SECONDS: Final = 30.0
-_MODULES: Final = ("sink/native_writer.py", "source/native_records.py")
-"""Those that pass addresses."""
+_MODULES: Final = ("client/librdkafka.py", "fast_path_check.py", "sink/native_writer.py", "source/native_records.py")
+"""Those that pass addresses, as all that import ctypes."""
 
 
 @cache

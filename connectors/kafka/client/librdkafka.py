@@ -3,8 +3,8 @@
 Messages are destroyed by thousands in one call, which librdkafka has for the lists that share consumers fetch. It has
 no function to make such a list: that is a number and as many pointers, in memory of `malloc`. The layout is not public,
 so we make lists for exactly the versions with which this was checked, and only if the two public functions that read a
-list return what was put there; else messages are destroyed one by one. Lists save a tenth of the time of a read:
-measured for records of 200 B, 80 of 260 ns of a task's processor time.
+list return what was put there; else messages are destroyed one by one. A read of records of 100 B through Spark has
+1.78 million rows a second with lists, and 1.51 million without (bench/kafka_read.py, medians of four runs of each).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from connectors.core.errors import OneLineFilter, OptionError
 from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
-__all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "new_client"]
-__all__ += ["partition_at", "problem_callback", "unknown_settings"]
+__all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "library_version"]
+__all__ += ["new_client", "partition_at", "problem_callback", "unknown_settings"]
 
 
 _REPEAT_SECONDS: Final = 30.0
@@ -63,6 +63,7 @@ LOGGER.addFilter(OneLineFilter())  # after that one, which reads the arguments
 _LEVELS: Final = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 """By the level of syslog, as confluent-kafka translates it."""
 _TEXT_BYTES: Final = 512
+_RELEASED: Final = 0xFF
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_conf_new", _POINTER, ()),
@@ -168,6 +169,12 @@ def library() -> Any:
                 function.restype, function.argtypes = result, arguments
             setattr(functions, name, function)
     return functions
+
+
+def library_version() -> str:
+    """Return the version of librdkafka, as in "2.16.0"; one before its release has a number more."""
+    *parts, release = library().rd_kafka_version().to_bytes(4, "big")
+    return ".".join(map(str, parts if release == _RELEASED else [*parts, release]))
 
 
 _PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)

@@ -5,15 +5,16 @@ pointers to messages. numpy gathers a field of all of them at once, from this pr
 values become an Arrow array of views into the client's own buffers, which Arrow copies together. Then the messages are
 released to the client.
 
-One thing is not public: the time of a record, for which there is only a function to be called for each. Its place
-after the public fields has not changed in years. It is compared with that function on the first and the last record of
-every batch; where they differ, the function is called for each record.
+One thing is not public: the place of a record's time. It is used with the versions of librdkafka that were checked for
+it, and compared with the public function on the first and the last record of every batch. With any other version, or
+where they differ, the function is called for each record.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Self
@@ -25,12 +26,40 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, named_error
 from connectors.kafka.client.factory import OWN_CONSUMER_SETTINGS
-from connectors.kafka.client.librdkafka import destroy_messages, library, new_client, partition_at, problem_callback
+from connectors.kafka.client.librdkafka import (
+    destroy_messages,
+    library,
+    library_version,
+    new_client,
+    partition_at,
+    problem_callback,
+)
 from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malformed_headers, record_batch
 
-__all__ = ["NativeRecords", "NativeSource"]
+__all__ = ["TIME_CHECKED", "NativeRecords", "NativeSource"]
+
+_log = logging.getLogger(__name__)
+
+TIME_CHECKED: Final = frozenset(
+    {
+        "2.10.0",
+        "2.10.1",
+        "2.11.0",
+        "2.11.1",
+        "2.12.0",
+        "2.12.1",
+        "2.13.0",
+        "2.13.2",
+        "2.14.0",
+        "2.14.2",
+        "2.15.0",
+        "2.15.1",
+        "2.16.0",
+    }
+)
+"""The versions of librdkafka whose private place of the time was checked, by `tests.golden.librdkafka_record`."""
 
 _CONSUMER: Final = 1
 _ADDRESS_BITS: Final = 47  # of a Linux process on x86-64
@@ -176,22 +205,41 @@ class NativeRecords(Fetched):
         self.pointers = self.pointers[:0]
 
 
+@cache
+def _time_is_checked() -> bool:
+    """Return whether the place of the time was checked with this librdkafka; logs once if it was not."""
+    version = library_version()
+    if version in TIME_CHECKED:
+        return True
+    _log.warning(
+        "[KAFKA_CLIENT_NOT_CHECKED] The place of a record's time was not checked with librdkafka %s, so a function is "
+        "called for each record: reads take more processor time, with the same result.",
+        version,
+    )
+    return False
+
+
 def _times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
     """Return times in milliseconds, and their types as the client counts them."""
-    times = _field(pointers, _TIME)
-    kinds = (_field(pointers, _TIME_TYPE) >> 32).astype(np.int32)
-    ends = [0, -1] if len(times) else []
-    if any((int(times[end]), int(kinds[end])) != _time_of(int(pointers[end])) for end in ends):
-        pairs = [_time_of(pointer) for pointer in pointers.tolist()]
-        times = np.array([time for time, _ in pairs], np.int64)
-        kinds = np.array([kind for _, kind in pairs], np.int32)
-    return times, kinds
+    if len(pointers) and _time_is_checked():
+        ends = pointers[[0, -1]]
+        if np.array_equal(_private_times(ends), _public_times(ends)):
+            return _private_times(pointers)
+    return _public_times(pointers)
 
 
-def _time_of(pointer: int) -> tuple[int, int]:
-    kind = ctypes.c_int()
-    time = library().rd_kafka_message_timestamp(pointer, ctypes.addressof(kind))
-    return time, kind.value
+def _private_times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
+    """Return what stands at the place of the time of each record."""
+    return _field(pointers, _TIME), (_field(pointers, _TIME_TYPE) >> 32).astype(np.int32)
+
+
+def _public_times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
+    """Return what the client's function says of the time of each record."""
+    kinds = np.zeros(len(pointers), np.int32)
+    first, size = kinds.ctypes.data, kinds.itemsize
+    places = range(first, first + size * len(kinds), size)
+    times = map(library().rd_kafka_message_timestamp, pointers.tolist(), places)
+    return np.fromiter(times, np.int64, len(pointers)), kinds
 
 
 def _headers(pointers: Pointers, partition: TopicPartition) -> list[RecordHeaders]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import connectors
 from connectors.kafka.client.fast_path import native_reason, run_check, verdict_file
 from connectors.kafka.client.librdkafka import client_extension, library
 
@@ -41,6 +42,29 @@ with MockKafka() as mock:
 print(rows, native_reason())
 """
 
+READ_TIMES = """
+from confluent_kafka import Producer
+from connectors.kafka.source.planning import OffsetRange
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.options.client import ClientSettings
+from connectors.testing.kafka.mock import MockKafka
+with MockKafka() as mock:
+    producer = Producer({"bootstrap.servers": mock.endpoint, "linger.ms": 500})
+    for time in (1, 1002, 1003, 4):
+        producer.produce("t", b"v", partition=0, timestamp=time)
+    producer.flush(10)
+    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "g", False, True, 10.0)
+    rows = [row for batch in read_range(OffsetRange("t", 0, 0, 4), how) for row in batch.to_pylist()]
+times, types = [row["timestamp"].timestamp() * 1000 for row in rows], {row["timestampType"] for row in rows}
+print([round(time) for time in times], types)
+"""
+CHECK_AGAIN = """
+from connectors.kafka.client.fast_path import native_reason
+print(native_reason() or "taken")
+"""
+# Returns the offset of a record plus one as its time, of the type 1: mov rax, [rdi+56]; inc rax; mov [rsi], 1; ret.
+OFFSET_AS_TIME = bytes.fromhex("488b4738 48ffc0 c70601000000 c3")
+
 
 def copied_client(folder: Path) -> Path:
     """Copy confluent-kafka with its libraries; returns the copy of librdkafka."""
@@ -51,15 +75,32 @@ def copied_client(folder: Path) -> Path:
     return copy
 
 
+def replace_code(copy: Path, function: str, code: bytes) -> None:
+    """Replace the first bytes of a function in a copy of librdkafka."""
+    address = ctypes.cast(getattr(library(), function), ctypes.c_void_p).value or 0
+    old, whole = ctypes.string_at(address, 64), copy.read_bytes()
+    assert whole.count(old) == 1
+    copy.chmod(0o755)
+    copy.write_bytes(whole.replace(old, code + old[len(code) :]))
+
+
 def run(program: str, folder: Path, **environment: str) -> str:
-    """What a program prints that has a folder before all others to import from, and another for temporary files."""
+    """Return what a program prints.
+
+    It has a folder before all others to import from, and another for temporary files.
+    """
+    return run_both(program, folder, **environment)[0]
+
+
+def run_both(program: str, folder: Path, **environment: str) -> tuple[str, str]:
+    """Return what such a program prints, and what it logs."""
     (folder / "tmp").mkdir(exist_ok=True)
     own = {"PYTHONPATH": str(folder), "TMPDIR": str(folder / "tmp"), "CONNECTORS_NO_FAST_PATH": "", **environment}
     ran = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | own, capture_output=True, text=True, check=False, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
+    return ran.stdout.strip(), ran.stderr
 
 
 @needs_native
@@ -72,15 +113,43 @@ def test_the_library_that_the_client_has_mapped_is_called_and_no_other_that_is_n
 @needs_native
 def test_a_client_that_crashes_on_the_fast_path_leaves_the_worker_alive_on_the_plain_one(tmp_path: Path) -> None:
     copy = copied_client(tmp_path)
-    address = ctypes.cast(library().rd_kafka_produce_batch, ctypes.c_void_p).value or 0
-    code, whole = ctypes.string_at(address, 64), copy.read_bytes()
-    assert whole.count(code) == 1
-    copy.chmod(0o755)
-    copy.write_bytes(whole.replace(code, b"\x0f\x0b" + code[2:]))  # ud2: the function ends its process by SIGILL
+    replace_code(copy, "rd_kafka_produce_batch", b"\x0f\x0b")  # ud2: the function ends its process by SIGILL
     assert run(WRITE_AND_READ, tmp_path) == "1 the check ended with -4"
     # Nothing of it is noted, and a note in a folder that others can write to counts for nothing.
     (folder,) = (tmp_path / "tmp").glob("pyspark-stream-connectors-*")
     assert list(folder.iterdir()) == []
+
+
+@needs_native
+def test_the_place_of_the_time_is_read_only_with_versions_that_were_checked(tmp_path: Path) -> None:
+    # The function says the same as the place for the first and the last record, and something else between them.
+    copy = copied_client(tmp_path)
+    replace_code(copy, "rd_kafka_message_timestamp", OFFSET_AS_TIME)
+    times, logged = run_both(READ_TIMES, tmp_path)
+    assert times == "[1, 1002, 1003, 4] {0}"
+    assert "KAFKA_CLIENT_NOT_CHECKED" not in logged
+    replace_code(copy, "rd_kafka_version", b"\xb8\xff\x00\x63\x02\xc3")  # mov eax, 0x026300ff; ret
+    times, logged = run_both(READ_TIMES, tmp_path)
+    assert times == "[1, 2, 3, 4] {0}"
+    assert logged.count("[KAFKA_CLIENT_NOT_CHECKED]") == 1
+    assert "librdkafka 2.99.0" in logged
+
+
+@needs_native
+def test_a_change_of_a_module_that_passes_addresses_is_checked_again(tmp_path: Path) -> None:
+    ours, copy = Path(connectors.__file__).parent, tmp_path / "connectors"
+    shutil.copytree(ours, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    modules = [path for path in (copy / "kafka").rglob("*.py") if "\nimport ctypes\n" in path.read_text()]
+    assert copy / "kafka/client/librdkafka.py" in modules
+    checked: set[Path] = set()
+    for module in [None, *modules]:
+        if module is not None:
+            with module.open("a") as source:
+                source.write("# changed\n")
+        assert run(CHECK_AGAIN, tmp_path, PYTHONSAFEPATH="1") == "taken"
+        notes = {*(tmp_path / "tmp").glob("pyspark-stream-connectors-*/*")}
+        assert len(notes - checked) == 1, f"no check after a change of {module}"
+        checked = notes
 
 
 @needs_native

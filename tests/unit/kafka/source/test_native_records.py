@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import mmap
+import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +23,17 @@ from hypothesis import strategies as st
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client import librdkafka
 from connectors.kafka.client.fast_path import native_reason
-from connectors.kafka.client.librdkafka import destroys_lists
+from connectors.kafka.client.librdkafka import destroys_lists, library_version
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_source
-from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
+from connectors.kafka.source.native_records import TIME_CHECKED, Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.testing.kafka.mock import MockKafka
+from tests.golden.librdkafka_record import RECORD, RECORDS, compare_times
 from tests.servers.certificates import make_certificates
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_tls import TlsKafka
@@ -50,8 +53,9 @@ def addresses_of(values: list[bytes | None]) -> tuple[Pointers, Numbers]:
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
 
 
-def test_the_fast_way_can_be_had_from_arrow_19_on() -> None:
-    assert (native_reason() == "") == (int(pa.__version__.partition(".")[0]) >= 19)
+def test_the_fast_way_can_be_had_on_linux_on_x86_64_from_arrow_19_on() -> None:
+    here = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    assert (native_reason() == "") == (here and int(pa.__version__.partition(".")[0]) >= 19)
 
 
 @needs_native
@@ -333,6 +337,25 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
     close_sinks()
     read = {topic: [row["value"] for row in rows(mock, OffsetRange(topic, 0, -2, -1))] for topic in "ab"}
     assert read == {"a": [b"0", b"2", b"3"], "b": [b"1", b"4"]}
+
+
+def test_the_place_of_the_time_is_used_with_exactly_the_versions_that_were_checked() -> None:
+    agreed = {"records": RECORDS, "differ": 0}
+    as_checked = {"CreateTime": agreed | {"type": 1}, "LogAppendTime": agreed | {"type": 2}}
+    assert json.loads(RECORD.read_text()) == dict.fromkeys(TIME_CHECKED, as_checked)
+
+
+def test_the_client_that_is_installed_was_checked() -> None:
+    assert library_version() in TIME_CHECKED, "run python -m tests.golden.librdkafka_record with it"
+
+
+@needs_native
+def test_the_time_is_at_its_place_in_the_client_that_is_installed(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(RECORDS):
+        producer.produce("t", b"v", partition=0, timestamp=1 + number * number)
+    producer.flush(10)
+    assert compare_times(mock.endpoint, ("t",)) == {"t": {"records": RECORDS, "type": 1, "differ": 0}}
 
 
 @needs_native
