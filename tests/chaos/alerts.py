@@ -25,7 +25,7 @@ import yaml
 
 from tests.chaos.rigs.alert_driver import LIVES
 from tests.chaos.support.record import ROOT
-from tests.servers.java import free_port
+from tests.servers.java import free_port, free_ports
 
 RULES = ROOT / "docker" / "prometheus" / "alerts.yaml"
 EXPECTED: dict[str, set[str]] = {
@@ -67,7 +67,7 @@ class Drivers:
     """The processes of the queries, each with a port."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.ports = {life: free_port() for life in LIVES}
+        self.ports = dict(zip(LIVES, free_ports(len(LIVES)), strict=True))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         stack.callback(lambda: [self.kill(life) for life in list(self._running)])
 

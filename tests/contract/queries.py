@@ -15,6 +15,7 @@ from connectors.testing.spark_protocol.driver import (
     is_running,
 )
 from tests.contract.harness import SourceHarness
+from tests.support.waiting import POLL_SECONDS
 
 
 def sink_of(harness: SourceHarness) -> FolderSink:
@@ -31,7 +32,7 @@ def query_of(
         harness.options() if options is None else options,
         checkpoint=harness.folder.parent / "checkpoint",
         workers=workers,
-        **({"sink": sink_of(harness)} | settings),
+        **({"sink": sink_of(harness), "poll_interval": POLL_SECONDS} | settings),
     )
 
 

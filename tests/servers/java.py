@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["find_java", "free_port"]
+__all__ = ["find_java", "free_port", "free_ports"]
 
 _JAVA_FOLDERS = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java", "/opt/java/bin/java")
 _HOST = "127.0.0.1"
@@ -36,18 +36,26 @@ def _version(java: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", java.parents[1].name)]
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now, for a server that is started a moment later.
+def free_ports(count: int) -> list[int]:
+    """So many different ports of 127.0.0.1 that nobody listens on now, for servers that are started a moment later.
 
-    It lies below the ports that the kernel gives to connections and to servers that ask for any (ip(7),
-    ip_local_port_range), so that none of those takes it in between.
+    They lie below the ports that the kernel gives to connections and to servers that ask for any (ip(7),
+    ip_local_port_range), so that none of those takes one in between.
     """
     lowest_given = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else _USUAL_LOWEST_GIVEN
     choices = range(_FIRST_PORT, lowest_given)
-    for port in random.sample(choices, min(_TRIES, len(choices))):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind((_HOST, port))
-            return port
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
+    with contextlib.ExitStack() as bound:
+        ports: list[int] = []
+        for port in [*random.sample(choices, min(_TRIES * count, len(choices))), *[0] * count]:
+            with contextlib.suppress(OSError):
+                probe = bound.enter_context(socket.socket())
+                probe.bind((_HOST, port))
+                ports.append(int(probe.getsockname()[1]))
+            if len(ports) == count:
+                break
+        return ports
+
+
+def free_port() -> int:
+    """One such port."""
+    return free_ports(1)[0]

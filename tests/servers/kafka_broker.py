@@ -38,7 +38,7 @@ from typing import Self
 
 from connectors.testing.process import ServerProcess, announce, server_parser, start_bound_process, stop_event
 from tests.servers.certificates import make_certificates
-from tests.servers.java import find_java, free_port
+from tests.servers.java import find_java, free_ports
 from tests.servers.maven import class_path
 
 __all__ = ["PASSWORD", "USER", "FoundBroker", "KafkaBroker", "find_broker", "make_archive"]
@@ -271,7 +271,8 @@ def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy
     endpoints = folder / "endpoints"
     if endpoints.exists():
         return endpoints.read_text()
-    ports = {name: free_port() for name in _LISTENERS}
+    others = [number for number in free_ports(len(_LISTENERS) + 1) if number != port]
+    ports = dict(zip(_LISTENERS, others, strict=False))
     ports["PLAIN"] = port or ports["PLAIN"]
     listeners = {name: f"{name}://{_HOST}:{number}" for name, number in ports.items()}
     if not proxy:
@@ -298,7 +299,8 @@ def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy
     command = [str(found.java), *_quick(), *_LOG, "-cp", found.class_path, "kafka.tools.StorageTool", "format"]
     command += ["--cluster-id", f"A{cluster[1:]}", "--config", str(properties)]
     command += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
-    subprocess.run(command, check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+    if subprocess.run(command, check=False, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
+        sys.exit("the broker's folder cannot be formatted")  # why stands before it
     endpoints.write_text(",".join(f"{_HOST}:{ports[name]}" for name in ("PLAIN", "SASL", "SSL", "PROXIED")))
     return endpoints.read_text()
 

@@ -31,7 +31,7 @@ from connectors.testing.process import (
     start_bound_process,
     stop_event,
 )
-from tests.servers.java import free_port
+from tests.servers.java import free_port, free_ports
 from tests.servers.node_packages import NodePackages, node_packages
 
 __all__ = ["KinesisLocal", "find_kinesis_local"]
@@ -94,7 +94,8 @@ def _start(found: NodePackages, port: int) -> subprocess.Popen[bytes]:
     package = found.modules / "kinesis-local"
     # It looks for its certificate in the working directory, which is that of whoever started us.
     named = {"KINESIS_MOCK_CERT_PATH": str(package / "server.json")}
-    named |= {"KINESIS_MOCK_PLAIN_PORT": str(port), "KINESIS_MOCK_TLS_PORT": str(free_port())}
+    other = next(each for each in free_ports(2) if each != port)
+    named |= {"KINESIS_MOCK_PLAIN_PORT": str(port), "KINESIS_MOCK_TLS_PORT": str(other)}
     os.environ.update(_SETTINGS | named)
     return start_bound_process([found.node, str(package / "main.js")], stdout=sys.stderr.fileno())
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.servers.kafka_broker import PASSWORD, USER, KafkaBroker
-from tests.support.waiting import wait_for
+from tests.support.waiting import POLL_SECONDS, wait_for
 
 SOURCE = "connectors.kafka.datasource:KafkaDataSource"
 PATIENCE = 60.0
@@ -226,7 +226,7 @@ class KafkaRig:
             options,
             checkpoint=self.folder / "checkpoint",
             workers=self.workers,
-            **({"sink": self.sink} | settings),
+            **({"sink": self.sink, "poll_interval": POLL_SECONDS} | settings),
         )
 
     @property

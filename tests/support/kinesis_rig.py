@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
-from tests.support.waiting import wait_for
+from tests.support.waiting import POLL_SECONDS, wait_for
 
 SOURCE = "connectors.kinesis.datasource:KinesisDataSource"
 PATIENCE = 60.0
@@ -100,6 +100,7 @@ class KinesisRig:
             checkpoint=self.folder / "checkpoint",
             sink=sink or self.sink,
             trigger=trigger,
+            poll_interval=POLL_SECONDS,
             workers=self.workers,
             task_attempts=attempts,
         )

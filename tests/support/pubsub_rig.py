@@ -14,7 +14,7 @@ from connectors.spool import SpoolStats, stats
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
 from tests.support.spool_writing import access_of
-from tests.support.waiting import wait_for
+from tests.support.waiting import POLL_SECONDS, wait_for
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
@@ -72,7 +72,7 @@ class PubSubRig:
             sink=arguments.pop("sink", self.sink),
             workers=self.workers,
             reader_environment={"CONNECTORS_FAILPOINTS": failpoints},
-            **arguments,
+            **({"poll_interval": POLL_SECONDS} | arguments),
         )
 
     def before_crash(self, failpoints: str, options: dict[str, str]) -> None:

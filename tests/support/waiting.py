@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+POLL_SECONDS: Final = 0.05
+"""Between two polls of a query of the protocol driver. Spark's 0.01 s takes its processor time from the other tests."""
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

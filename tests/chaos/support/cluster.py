@@ -22,7 +22,7 @@ from connectors.testing.process import start_bound_process
 from connectors.testing.spark_protocol.driver import descendants
 from tests.chaos.support import processes
 from tests.chaos.support.record import ROOT
-from tests.servers.java import free_port
+from tests.servers.java import free_ports
 from tests.support import quick_java
 
 WORKERS = 2
@@ -51,7 +51,7 @@ class StandaloneCluster:
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder, self._settings = folder, dict(settings or {})
-        self._port, self._page = free_port(), free_port()
+        self._port, self._page = free_ports(2)
         self._master: subprocess.Popen[bytes] | None = None
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._started = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from tests.servers.java import free_port
+from tests.servers.java import free_port, free_ports
 
 _GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -18,3 +18,7 @@ def test_a_free_port_is_none_that_the_kernel_gives_to_a_connection_meanwhile() -
 def test_a_free_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(500))) == 500
