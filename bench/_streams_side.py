@@ -1,0 +1,72 @@
+"""A session in bench/many_streams.py that starts many streams one behind the other, and says when each had its row.
+
+A process and a Spark session of its own, which takes commands as `_kafka_side.py` does. The sink of each stream is
+foreachBatch with toArrow.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from _kafka_side import end_with_group, serve, session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+_PATIENCE_SECONDS = 240.0
+_LOOK_SECONDS = 0.1
+
+
+class Streams:
+    """The streams of a session.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._seen: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def start(self, name: str, options: Sequence[Mapping[str, str]], checkpoints: str) -> dict[str, Any]:
+        """Start a stream for each of some options, and wait until each has a row or has ended.
+
+        Args:
+            name: the format.
+            options: of each source.
+            checkpoints: the folder of their checkpoints.
+        """
+        begin = time.monotonic()
+        queries = [self._started(number, name, each, checkpoints) for number, each in enumerate(options)]
+        while time.monotonic() - begin < _PATIENCE_SECONDS:
+            with self._lock:
+                waiting = [query for number, query in enumerate(queries) if number not in self._seen]
+            if not any(query.isActive for query in waiting):
+                break
+            time.sleep(_LOOK_SECONDS)
+        with self._lock:
+            rows_after = [self._seen[number] - begin for number in sorted(self._seen)]
+        ended = [str(query.exception())[:500] for query in queries if not query.isActive]
+        return {"rows_after": rows_after, "ended": ended}
+
+    def _started(self, number: int, name: str, options: Mapping[str, str], checkpoints: str) -> StreamingQuery:
+        def sink(rows: DataFrame, _batch: int) -> None:
+            if rows.toArrow().num_rows:
+                with self._lock:
+                    self._seen.setdefault(number, time.monotonic())
+
+        frame = self._spark.readStream.format(name).options(**options).load()
+        writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", f"{checkpoints}/{number}")
+        return writer.start()
+
+
+def main() -> None:
+    """Serve commands until the input ends."""
+    serve({"start": Streams(session()).start})
+
+
+if __name__ == "__main__":
+    end_with_group(main)

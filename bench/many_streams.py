@@ -1,0 +1,169 @@
+"""Many streams in one session: when each has its first row, whether one ends, and what they cost while nothing comes.
+
+`start`: ten streams, started one behind the other in a new session with local[2], each with a row that waits for it;
+the default options. The seconds are those from the first `start()` to the last first row. Each format is beside ten
+streams of a source in Python that does nothing but what Spark demands of one (`ready_rows`), whose row is there: what
+Spark itself takes on this machine. The formats take turns. A stream that ended is counted, with what it said.
+
+`idle`: so many streams (`--streams`) of a format in one session, left alone after their first rows. Counted are the
+processor time and the memory of all that the session consists of: JVM, Python, source processes, fetchers, workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from _common import Benchmark, Side, parser
+from _kafka import OURS
+from _program import Program
+from _ready_rows import READY
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connectors.testing.kinesis import start_server_process as start_kinesis
+from connectors.testing.pubsub import start_server_process as start_pubsub
+from connectors.testing.pubsub.client import PubSubTestClient
+from tests.servers.kafka_broker import KafkaBroker
+
+Options = list[dict[str, str]]
+Servers = Callable[[int], contextlib.AbstractContextManager[Options]]
+AT_ONCE = 10
+MINUTE = 60.0
+WARM_UP_SECONDS = 15.0
+
+
+@contextlib.contextmanager
+def ready(count: int) -> Iterator[Options]:
+    """Sources whose only batch is there."""
+    yield [{"rows": "1", "size": "16", "batches": "1", "partitions": "1", "rowsPerBatch": "1"}] * count
+
+
+@contextlib.contextmanager
+def kafka(count: int) -> Iterator[Options]:
+    """Topics of one partition with one record."""
+    with KafkaBroker(fast=True) as broker:
+        names = [f"stream-{number}" for number in range(count)]
+        admin = AdminClient({"bootstrap.servers": broker.endpoint})
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+            future.result(60)
+        producer = Producer({"bootstrap.servers": broker.endpoint})
+        for name in names:
+            producer.produce(name, b"row")
+        producer.flush()
+        common = {"kafka.bootstrap.servers": broker.endpoint, "startingOffsets": "earliest"}
+        yield [common | {"subscribe": name} for name in names]
+
+
+@contextlib.contextmanager
+def kinesis(count: int) -> Iterator[Options]:
+    """Streams of one shard with one record."""
+    with start_kinesis() as server:
+        names = [f"stream-{number}" for number in range(count)]
+        for name in names:
+            server.create_stream(name, 1)
+            server.put(name, [("a", b"row")])
+        common = {"endpointUrl": server.url, "initialPosition": "earliest"}
+        common |= {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
+        yield [common | {"streamName": name} for name in names]
+
+
+@contextlib.contextmanager
+def pubsub(count: int) -> Iterator[Options]:
+    """Subscriptions with one message, each with a spool."""
+    with (
+        start_pubsub() as server,
+        PubSubTestClient(server.endpoint, "shop") as client,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as spools,
+    ):
+        names = [f"stream-{number}" for number in range(count)]
+        for name in names:
+            client.create(name, name)
+            client.publish(name, [(b"row", {})])
+        yield [
+            {
+                "subscriptionId": client.subscription(name),
+                "endpoint": server.endpoint,
+                "spoolLocation": str(Path(spools, name)),
+            }
+            for name in names
+        ]
+
+
+FORMATS: Mapping[str, Servers] = {READY: ready, OURS: kafka, "kinesis": kinesis, "pubsub": pubsub}
+
+
+@contextlib.contextmanager
+def streams(name: str, count: int) -> Iterator[tuple[Program, float, list[str]]]:
+    """Start streams in a new session; the session, the seconds until all had a row, and what those said that ended."""
+    with (
+        FORMATS[name](count) as options,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Program("_streams_side.py") as program,
+    ):
+        next(program.reports())
+        found = program.ask({"do": "start", "name": name, "options": options, "checkpoints": folder})
+        if not found["ended"] and len(found["rows_after"]) < count:
+            found["ended"].append(f"{count - len(found['rows_after'])} had no row")
+        yield program, max(found["rows_after"], default=0.0), found["ended"]
+
+
+def start(benchmark: Benchmark, names: list[str], tries: int) -> None:
+    """Ten streams of each format, so many times."""
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    ended: dict[str, list[str]] = {name: [] for name in names}
+    for number in range(tries):
+        for name in names if number % 2 else reversed(names):
+            with streams(name, AT_ONCE) as (_, took, texts):
+                print(f"# try {number} of {name}: {took:.1f} s, {len(texts)} ended", flush=True)
+                seconds[name].append(took)
+                ended[name] += texts
+    for name in names:
+        benchmark.note(f"start-{name}", f"{len(ended[name])} streams of {tries * AT_ONCE} ended: {ended[name] or '-'}")
+        if name != READY and READY in names:
+            sides = (Side(each, seconds[each]) for each in (name, READY))
+            benchmark.compare(f"start-{name}", *sides, "s to the last first row", less_is_better=True)
+
+
+def idle(benchmark: Benchmark, name: str, count: int, seconds: float) -> None:
+    """So many streams that have nothing to do."""
+    with streams(name, count) as (program, took, ended):
+        time.sleep(WARM_UP_SECONDS)
+        before, begin = program.cpu_seconds(), time.monotonic()
+        time.sleep(seconds)
+        processor = (program.cpu_seconds() - before) * MINUTE / (time.monotonic() - begin)
+        cells: dict[str, str | float] = {
+            "format": name,
+            "streams": float(count),
+            "first rows after, s": took,
+            "ended": float(len(ended)),
+            "processor, s a minute": processor,
+            "memory, MB": program.memory_bytes() / 1e6,
+        }
+    benchmark.row("Streams of one session while nothing comes", cells)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    made = parser(__doc__ or "")
+    made.add_argument("--tries", type=int, default=20, help="sessions of each format, of `start`")
+    made.add_argument("--streams", type=int, nargs="*", default=[1, 10, 50], help="streams of a session, of `idle`")
+    made.add_argument("--formats", nargs="*", default=list(FORMATS), choices=FORMATS, help="only these")
+    made.add_argument("--seconds", type=float, default=MINUTE, help="how long they are left alone, of `idle`")
+    options = made.parse_args()
+    benchmark = Benchmark("many_streams")
+    benchmark.settings(master="local[2]", at_once=AT_ONCE, tries=options.tries, trigger="none")
+    if not options.cases or "start" in options.cases:
+        start(benchmark, options.formats, options.tries)
+    if not options.cases or "idle" in options.cases:
+        for name in options.formats:
+            for count in options.streams:
+                idle(benchmark, name, count, options.seconds)
+    benchmark.finish()
+
+
+if __name__ == "__main__":
+    main()
