@@ -95,13 +95,14 @@ class RecordSink:
         """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
         refused = client_exception()
         produce = self.producer.produce
-        before = self._given
+        before, number = self._given, 0
         for number, (topic, key, value, partition, timestamp, headers) in enumerate(records, 1):
             looked_up = False
             while True:
                 try:
                     produce(topic, value, key, partition, None, None, timestamp, headers)
                 except BufferError:
+                    self._given = before + number - 1
                     self._serve(0.1)
                 except refused as error:
                     if looked_up or not self._was_added(error.args[0], topic, partition):
@@ -109,9 +110,10 @@ class RecordSink:
                     looked_up = True
                 else:
                     break
-            self._given = before + number
             if number % _POLL_RECORDS == 0:
+                self._given = before + number
                 self._serve(0)
+        self._given = before + number
 
     def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
         """Return whether a record was refused for a partition that was added since the client asked for the topic."""
