@@ -18,7 +18,6 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import (
     AvroOptions,
     AvroWriteOptions,
-    IdPlace,
     Rebase,
     WireFormat,
     parse_avro_options,
@@ -38,7 +37,7 @@ from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
 from connectors.registry.options import split_registry
 from connectors.registry.schemas import Registry
-from connectors.registry.subjects import subject_of
+from connectors.registry.subjects import IdPlace, subject_of
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -177,16 +176,11 @@ def encode_call(
     _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema)
     parsed.check("to_avro", registry, has_schema=bool(schema))
-    in_header = parsed.id_place is IdPlace.HEADER
-    _check_headers("to_avro", registry, "schema.id.serializer" if in_header else "", is_key=is_key)
+    _check_headers("to_avro", registry, headers=False, is_key=is_key)
     if registry is not None:
         call = _framed(call, registry, parsed, is_key=is_key)
     elif is_key:
         raise _missing("isKey says which subject of a registry is written by, and there is no registry", "to_avro")
-    elif in_header:
-        raise _missing(
-            "schema.id.serializer says where the schema of a registry is named, and there is none", "to_avro"
-        )
     call = dataclasses.replace(call, wire_format=parsed.wire_format)
     session = active_session()
     if session is None:
@@ -252,7 +246,7 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     plain, registry = _split(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
-    _check_headers("from_avro", registry, "headers" if headers else "", is_key=is_key)
+    _check_headers("from_avro", registry, headers=headers, is_key=is_key)
     parsed = _options(plain)
     _check_framing("from_avro", registry, parsed.wire_format)
     texts = _writers(writers, parsed.wire_format)
@@ -280,11 +274,10 @@ def _check_framing(function: str, registry: AnyRegistryOptions | None, wire_form
         raise conflict(function, "wire.format", "schemaRegistry", why, "Give one.")
 
 
-def _check_headers(function: str, registry: AnyRegistryOptions | None, in_headers: str, *, is_key: bool) -> None:
-    """Raise if a registry has no headers: `in_headers` is what asks for them."""
-    if isinstance(registry, GlueOptions) and (in_headers or is_key):
+def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
+    if isinstance(registry, GlueOptions) and (headers or is_key):
         why = "frames of Glue are the same for keys and values, and no header says the schema"
-        raise conflict(function, in_headers or "isKey", "type=glue", why, "Leave it out.")
+        raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
 
 
 def _writers(schemas: Sequence[str] | None, wire_format: WireFormat) -> tuple[str, ...]:

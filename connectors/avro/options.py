@@ -18,15 +18,7 @@ from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
 from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.registry.subjects import SubjectOptions
 
-__all__ = [
-    "AvroOptions",
-    "AvroWriteOptions",
-    "IdPlace",
-    "Rebase",
-    "WireFormat",
-    "parse_avro_options",
-    "parse_write_options",
-]
+__all__ = ["AvroOptions", "AvroWriteOptions", "Rebase", "WireFormat", "parse_avro_options", "parse_write_options"]
 
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows
 
@@ -43,13 +35,6 @@ class WireFormat(StrEnum):
 
     RAW = "raw"
     SINGLE_OBJECT = "single-object"
-
-
-class IdPlace(StrEnum):
-    """Where the schema of a registry is named."""
-
-    PREFIX = "prefix"
-    HEADER = "header"
 
 
 def _mode_unsupported() -> AvroAnalysisError:
@@ -133,14 +118,6 @@ class AvroWriteOptions(SubjectOptions):
         "single-object: messages are in Avro's single-object encoding, which Java's BinaryMessageDecoder reads. Not in "
         "Spark.",
         default="raw",
-    )
-    id_place: IdPlace = option(
-        "schema.id.serializer",
-        choice(IdPlace),
-        "With a registry. prefix: the id of the schema stands before each message. header: its GUID goes into a header "
-        "of Kafka, and the message stands alone; the column is a STRUCT of value and headers. These are Confluent's "
-        "PrefixSchemaIdSerializer and HeaderSchemaIdSerializer.",
-        default="prefix",
     )
 
 

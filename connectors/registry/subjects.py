@@ -11,15 +11,16 @@ from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
-from connectors.core.options.kinds import BOOLEAN, STRING, Kind
+from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 
-__all__ = ["SubjectNames", "SubjectOptions", "subject_of"]
+__all__ = ["IdPlace", "SubjectNames", "SubjectOptions", "subject_of"]
 
 _TOPIC: Final = "topic"
 _STRATEGY: Final = "subject.name.strategy"
 _REGISTER: Final = "auto.register.schemas"
 _LATEST: Final = "use.latest.version"
+_ID_PLACE: Final = "schema.id.serializer"
 
 
 class SubjectNames(StrEnum):
@@ -28,6 +29,13 @@ class SubjectNames(StrEnum):
     TOPIC = "TopicNameStrategy"
     RECORD = "RecordNameStrategy"
     TOPIC_RECORD = "TopicRecordNameStrategy"
+
+
+class IdPlace(StrEnum):
+    """Where the schema of a registry is named."""
+
+    PREFIX = "prefix"
+    HEADER = "header"
 
 
 def _parse_strategy(text: str) -> SubjectNames:
@@ -66,6 +74,15 @@ class SubjectOptions:
         _TOPIC, STRING, "The topic that messages are written to, from which the subject has its name.", default=None
     )
 
+    id_place: IdPlace = option(
+        _ID_PLACE,
+        choice(IdPlace),
+        "With a registry. prefix: the id of the schema stands before each message. header: its GUID goes into a header "
+        "of Kafka, and the message stands alone; the column is a STRUCT of value and headers. These are Confluent's "
+        "PrefixSchemaIdSerializer and HeaderSchemaIdSerializer.",
+        default="prefix",
+    )
+
     def check(self, function: str, registry: AnyRegistryOptions | None, *, has_schema: bool) -> None:
         """Raise OptionError for options that contradict another, or that nothing is there for."""
         given = {
@@ -73,6 +90,7 @@ class SubjectOptions:
             _LATEST: self.use_latest,
             _STRATEGY: self.strategy is not SubjectNames.TOPIC,
             _TOPIC: self.topic is not None,
+            _ID_PLACE: self.id_place is not IdPlace.PREFIX,
         }
         for name in (name for name, is_given in given.items() if is_given):
             if registry is None:
