@@ -64,6 +64,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger("connectors")
+_OF_ONE_PROCESS: Final = ("_parsed", "_stream")
+"""Attributes of a reader that do not go to tasks: options as they were given have no secret that was read for them."""
 NO_LIMIT: Final = (1 << 63) - 1
 """Rows of a batch without a limit, for `ReadMaxRows`."""
 
@@ -95,26 +97,37 @@ class ReadingSource(DataSource, ABC):
     def schema(self) -> StructType:
         """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
         self._refuse_table()
-        return self.row_schema()
+        return self.row_schema(self.checked_options())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
-        self._check_schema(schema)
+        self._refuse_table()
         reader = self.new_stream_reader()
+        self._check_schema(schema, reader.options)
         return reader if ADMISSION_CONTROL else PlannedStartReader(reader)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
-        self._check_schema(schema)
-        return self.new_batch_reader()
+        self._refuse_table()
+        reader = self.new_batch_reader()
+        self._check_schema(schema, reader.options)
+        return reader
 
     @abstractmethod
     def new_stream_reader(self) -> StreamReader[Any, Any]:
         """Build the reader of a stream."""
 
     @abstractmethod
-    def new_batch_reader(self) -> BatchReader:
+    def new_batch_reader(self) -> BatchReader[Any]:
         """Build the reader of a batch."""
+
+    @abstractmethod
+    def row_schema(self, options: Any) -> StructType:
+        """Return the schema that the options choose."""
+
+    def checked_options(self) -> Any:
+        """Return the options, as far as they can be checked before Spark says whether it reads a stream or a batch."""
+        return self.connector.read_options(self.options, streaming=None)
 
     def _refuse_table(self) -> None:
         names = {name.lower() for name in self.options} - SPARK_KEYS
@@ -126,14 +139,9 @@ class ReadingSource(DataSource, ABC):
             what = "There can be no table of this format: Spark would pass it none of these options when it is read"
             raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
 
-    @abstractmethod
-    def row_schema(self) -> StructType:
-        """Return the schema that the options choose."""
-
-    def _check_schema(self, schema: StructType) -> None:
+    def _check_schema(self, schema: StructType, options: Any) -> None:
         """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
-        self._refuse_table()
-        connector, own = self.name(), self.row_schema()
+        connector, own = self.name(), self.row_schema(options)
         if schema.simpleString() != own.simpleString():
             raise OptionError(
                 "SCHEMA_NOT_SUPPORTED",
@@ -147,13 +155,13 @@ class ConnectorSource(ReadingSource):
     """The data source of a format that is read and written; checks the save mode too."""
 
     stream_reader: ClassVar[type[StreamReader[Any, Any]]]
-    batch_reader: ClassVar[type[BatchReader]]
+    batch_reader: ClassVar[type[BatchReader[Any]]]
 
     def new_stream_reader(self) -> StreamReader[Any, Any]:
         """Build the reader of a stream."""
         return self.stream_reader(self.options)
 
-    def new_batch_reader(self) -> BatchReader:
+    def new_batch_reader(self) -> BatchReader[Any]:
         """Build the reader of a batch."""
         return self.batch_reader(self.options)
 
@@ -191,11 +199,26 @@ class Partition(InputPartition, ABC):
         """Yield the rows, as Arrow batches."""
 
 
-class _TaskReader(SentToTasks):
+Options = TypeVar("Options")
+
+
+class _TaskReader(SentToTasks, Generic[Options]):
     connector: Format
+    _streaming: ClassVar[bool]
+    _parsed: Options | None = None
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _OF_ONE_PROCESS}
+
+    @property
+    def options(self) -> Options:
+        """The options, parsed at the first use in this process."""
+        if self._parsed is None:
+            self._parsed = self.connector.read_options(self._options, streaming=self._streaming)
+        return self._parsed
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
@@ -205,8 +228,10 @@ class _TaskReader(SentToTasks):
                 yield from partition.read()
 
 
-class BatchReader(_TaskReader, DataSourceReader):
+class BatchReader(_TaskReader[Options], DataSourceReader):
     """The reader of a batch; a connector defines `partitions`."""
+
+    _streaming = False
 
 
 class MicroBatchStream(Protocol):
@@ -225,16 +250,15 @@ class MicroBatchStream(Protocol):
         """Release all resources."""
 
 
-Options = TypeVar("Options")
 Stream = TypeVar("Stream", bound=MicroBatchStream)
 
 
-class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Options, Stream]):
+class StreamReader(_TaskReader[Options], DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Options, Stream]):
     """The reader of a stream; a connector adds `latestOffset` and `partitions`."""
 
     answers_in_parts: ClassVar[bool] = False
     """Whether a first `latestOffset` without a limit may end before the newest record."""
-    _parsed: Options | None = None
+    _streaming = True
     _stream: Stream | None = None
 
     @abstractmethod
@@ -252,13 +276,6 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     @abstractmethod
     def is_bounded(self) -> bool:
         """Return the option ``availableNow``, which matters on Spark before 4.2."""
-
-    @property
-    def options(self) -> Options:
-        """The options, parsed at the first use."""
-        if self._parsed is None:
-            self._parsed = self.connector.read_options(self._options, streaming=True)
-        return self._parsed
 
     @property
     def stream(self) -> Stream:
@@ -292,9 +309,6 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Release all resources. As a rule, Spark kills the process instead."""
         if self._stream is not None:
             self._stream.stop()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}
 
 
 class PlannedStartReader(DataSourceStreamReader):

@@ -101,7 +101,7 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
         return secrets.token_hex(8)
 
 
-class KafkaBatchReader(BatchReader):
+class KafkaBatchReader(BatchReader[KafkaReadOptions]):
     """The reader of a batch."""
 
     connector = _KAFKA
@@ -114,9 +114,8 @@ class KafkaBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
-        options: KafkaReadOptions = _KAFKA.read_options(self._options, streaming=False)
-        settings = read_settings(options, secrets.token_hex(8), streaming=False)
-        return [KafkaPartition(part, settings) for part in plan_batch(options, bounds_of(self.filters))]
+        settings = read_settings(self.options, secrets.token_hex(8), streaming=False)
+        return [KafkaPartition(part, settings) for part in plan_batch(self.options, bounds_of(self.filters))]
 
 
 class _PushFilters:
@@ -222,15 +221,15 @@ class KafkaDataSource(ConnectorSource):
     stream_reader = KafkaStreamReader
     batch_reader = KafkaBatchReader
 
-    def schema(self) -> StructType:
-        """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
-        schema = super().schema()
-        check_settings(self._read_options().client)
-        return schema
+    def checked_options(self) -> KafkaReadOptions:
+        """Return the options; a client has accepted its settings, without a connection."""
+        options: KafkaReadOptions = super().checked_options()
+        check_settings(options.client)
+        return options
 
-    def row_schema(self) -> StructType:
+    def row_schema(self, options: KafkaReadOptions) -> StructType:
         """Return the schema, with or without headers."""
-        return source_schema(headers=self._read_options().include_headers)
+        return source_schema(headers=options.include_headers)
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""
@@ -255,7 +254,3 @@ class KafkaDataSource(ConnectorSource):
                 if topic is not None:
                     _check_soon(options.client, option, topic)
         return KafkaStreamWriter(options, columns)
-
-    def _read_options(self) -> KafkaReadOptions:
-        options: KafkaReadOptions = _KAFKA.read_options(self.options, streaming=None)
-        return options

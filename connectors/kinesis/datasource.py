@@ -124,7 +124,7 @@ class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
         return _partitions(self.stream.partitions(start, end), self.options, share=_TASKS_SHARE)
 
 
-class KinesisBatchReader(BatchReader):
+class KinesisBatchReader(BatchReader["KinesisReadOptions"]):
     """The reader of a batch."""
 
     connector = _KINESIS
@@ -133,8 +133,7 @@ class KinesisBatchReader(BatchReader):
         """Plan, with all ends resolved now."""
         from connectors.kinesis.source.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
 
-        options: KinesisReadOptions = _KINESIS.read_options(self._options, streaming=False)
-        return _partitions(plan_batch(options), options, share=1.0)
+        return _partitions(plan_batch(self.options), self.options, share=1.0)
 
 
 def open_stream(options: KinesisReadOptions) -> KinesisStream:
@@ -196,9 +195,8 @@ class KinesisDataSource(ConnectorSource):
     stream_reader = KinesisStreamReader
     batch_reader = KinesisBatchReader
 
-    def row_schema(self) -> StructType:
-        """Return the one schema, if the options are legal."""
-        _KINESIS.read_options(self.options, streaming=None)
+    def row_schema(self, options: KinesisReadOptions) -> StructType:  # noqa: ARG002 - other formats need them
+        """Return the one schema."""
         return source_schema()
 
     def overwrite_error(self) -> OptionError:

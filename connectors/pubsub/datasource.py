@@ -181,9 +181,9 @@ class PubSubDataSource(ConnectorSource):
     stream_reader = PubSubStreamReader
     batch_reader = PubSubBatchReader
 
-    def row_schema(self) -> StructType:
+    def row_schema(self, options: PubSubReadOptions) -> StructType:
         """Return the schema that ``schemaMode`` chooses."""
-        return self.connector.schema(self.connector.read_options(self.options, streaming=None))
+        return self.connector.schema(options)
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -63,6 +63,7 @@ class ReadSettings:
 
     client: ClientSettings
     group: str
+    _: KW_ONLY
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float

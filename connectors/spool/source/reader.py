@@ -56,9 +56,6 @@ class SpoolStreamReader(StreamReader[SpoolOptions, "SpoolStream"]):
         super().__init__(options)
         self.connector = connector or type(self).connector
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "connector": self.connector}
-
     def open_stream(self) -> SpoolStream:
         """Open the spool and start the fetchers."""
         from connectors.spool.source.start import open_stream  # noqa: PLC0415 - only the source process needs it
@@ -89,7 +86,7 @@ class SpoolStreamReader(StreamReader[SpoolOptions, "SpoolStream"]):
         return _partitions(self.connector, self.options, root, parts, is_stream=True)
 
 
-class SpoolBatchReader(BatchReader):
+class SpoolBatchReader(BatchReader[SpoolOptions]):
     """The reader of a batch, of the connector that is given or that a subclass names."""
 
     connector: SpoolConnector[Any]
@@ -100,8 +97,7 @@ class SpoolBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[SpoolPartition]:
         """Plan. Called once a ``load()``: every action reads the same partitions again."""
-        connector = self.connector
-        options: SpoolOptions = connector.read_options(self._options, streaming=False)
+        connector, options = self.connector, self.options
         root, first, end = connector.batch_range(options)
         positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
         parts = plan_spool_rows(root, connector.format, connector.sources(options), positions, options.store_access)
@@ -121,9 +117,9 @@ class SpoolDataSource(ReadingSource):
         """Build the reader of a batch."""
         return SpoolBatchReader(self.options, self.connector)
 
-    def row_schema(self) -> StructType:
+    def row_schema(self, options: SpoolOptions) -> StructType:
         """Return the columns that the connector gives."""
-        return self.connector.schema(self.connector.read_options(self.options, streaming=None))
+        return self.connector.schema(options)
 
 
 def _partitions(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from connectors.core.datasource import BatchReader, ReadingSource, StreamReader
 from connectors.core.errors import OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
@@ -48,6 +52,59 @@ def test_the_sources_own_schema_is_taken_and_any_other_refused(kind: type[DataSo
                 make(other)
             assert caught.value.code == "SCHEMA_NOT_SUPPORTED"
             assert f"{kind.name()} source has a fixed schema and cannot be set with a custom one" in caught.value.what
+
+
+class CountedFormat:
+    """Notes each time that options are parsed."""
+
+    format = "counted"
+    imports = nullcontext
+
+    def __init__(self) -> None:
+        self.parsed: list[bool | None] = []
+
+    def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> dict[str, str]:
+        self.parsed.append(streaming)
+        return {**raw, "secret": "read from a file"}
+
+
+class CountedStreamReader(StreamReader[dict[str, str], Any]):
+    connector = CountedFormat()
+    open_stream = is_bounded = latestOffset = partitions = None  # type: ignore[assignment]
+
+    def max_rows(self) -> int:
+        return int(self.options["limit"])
+
+
+class CountedBatchReader(BatchReader[dict[str, str]]):
+    connector = CountedStreamReader.connector
+    partitions = None  # type: ignore[assignment]
+
+
+class CountedSource(ReadingSource):
+    connector = CountedStreamReader.connector
+
+    def new_stream_reader(self) -> CountedStreamReader:
+        return CountedStreamReader(self.options)
+
+    def new_batch_reader(self) -> CountedBatchReader:
+        return CountedBatchReader(self.options)
+
+    def row_schema(self, options: dict[str, str]) -> StructType:
+        return StructType([StructField(name, StringType()) for name in sorted(options)])
+
+
+def test_options_are_parsed_once_for_load_and_once_where_a_reader_is_made_and_stay_out_of_tasks() -> None:
+    source = CountedSource({"limit": "7"})
+    schema = source.schema()
+    assert CountedSource.connector.parsed == [None]
+    for make, streaming in ((source.streamReader, True), (source.reader, False)):
+        CountedSource.connector.parsed.clear()
+        reader = make(schema)
+        assert reader.options == reader.options == {"limit": "7", "secret": "read from a file"}
+        assert CountedSource.connector.parsed == [streaming]
+        assert b"read from a file" not in pickle.dumps(reader)
+        assert vars(pickle.loads(pickle.dumps(reader))) == {"_options": {"limit": "7"}}
 
 
 SOURCE_PROCESS = """

@@ -43,7 +43,7 @@ def kafka() -> None:
         assert producer.flush(10) == 0
         send_header(mock, b"caf\xe9")
         client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-        settings = ReadSettings(client, "check", True, True, 10.0)
+        settings = ReadSettings(client, "check", headers=True, fail_on_data_loss=True, poll_timeout=10.0)
         count = 4 + len(HOSTILE_TEXTS)
         for native in (True, False):
             with path_taken(native=native):

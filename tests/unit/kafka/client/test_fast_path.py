@@ -37,7 +37,7 @@ with MockKafka() as mock:
     batch = pa.RecordBatch.from_pydict({"value": [b"v" * 100], "partition": pa.array([0], pa.int32())})
     produce_batches([batch], Columns("t", False, True, False, False), settings)
     close_sinks()
-    how = ReadSettings(settings, "g", False, True, 10.0)
+    how = ReadSettings(settings, "g", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
     rows = sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, 0, 1), how))
 print(rows, native_reason())
 """
@@ -53,7 +53,8 @@ with MockKafka() as mock:
     for time in (1, 1002, 1003, 4):
         producer.produce("t", b"v", partition=0, timestamp=time)
     producer.flush(10)
-    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "g", False, True, 10.0)
+    client = ClientSettings((("bootstrap.servers", mock.endpoint),))
+    how = ReadSettings(client, "g", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
     rows = [row for batch in read_range(OffsetRange("t", 0, 0, 4), how) for row in batch.to_pylist()]
 times, types = [row["timestamp"].timestamp() * 1000 for row in rows], {row["timestampType"] for row in rows}
 print([round(time) for time in times], types)

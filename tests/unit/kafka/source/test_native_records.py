@@ -153,7 +153,7 @@ def test_a_poll_timeout_beyond_a_number_of_c_waits_for_long_and_not_for_nothing(
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
     client = ClientSettings((("bootstrap.servers", mock.endpoint),))
-    how = ReadSettings(client, "check", False, True, milliseconds / 1000)
+    how = ReadSettings(client, "check", headers=False, fail_on_data_loss=True, poll_timeout=milliseconds / 1000)
     assert sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, -2, -1), how)) == 1
 
 
@@ -414,7 +414,8 @@ def test_an_abandoned_read_gives_its_records_back(
     for number in range(25_000):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
-    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "check", False, True, 10.0)
+    client = ClientSettings((("bootstrap.servers", mock.endpoint),))
+    how = ReadSettings(client, "check", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
     reading = read_range(OffsetRange("t", 0, 0, 25_000), how)
     assert next(reading).num_rows > 0
     reading.close()  # hangs if the client still misses records

@@ -40,7 +40,7 @@ def mock() -> Iterator[MockKafka]:
 
 def how(mock: MockKafka, *, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    return ReadSettings(client, "check", headers, True, poll_timeout)
+    return ReadSettings(client, "check", headers=headers, fail_on_data_loss=True, poll_timeout=poll_timeout)
 
 
 def send(mock: MockKafka, values: Sequence[bytes]) -> None:

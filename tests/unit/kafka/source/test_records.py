@@ -43,7 +43,7 @@ def send(mock: MockKafka, *times: int) -> None:
 def read(mock: MockKafka, start: int, end: int, *, headers: bool = False) -> pa.Table:
     """Read offsets of partition 2, as a task does."""
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    settings = ReadSettings(client, "check", headers, True, 10.0)
+    settings = ReadSettings(client, "check", headers=headers, fail_on_data_loss=True, poll_timeout=10.0)
     return pa.Table.from_batches(read_range(OffsetRange("clocks", 2, start, end), settings))
 
 
