@@ -5,7 +5,8 @@ The message is bench.Event of proto/event.proto: 15 fields, about 190 bytes. The
 protarrow is a library. ``extra-fast`` is what the extra fast brings: the default against ``engine=python``, which is
 what the default does with large batches where ptars is not installed. ``bad-row`` is our own decoding of batches with
 one bad row in 10,000 (PERMISSIVE) against the same batches without. ``plan`` is the time to plan a descriptor of 1 MB
-with 500 fields and 12 levels.
+with 500 fields and 12 levels. ``decode-1``, ``decode-8``, ``encode-1`` and ``encode-8`` are 20,000 messages in Arrow
+batches of so many rows: the default, which takes few rows one by one, beside ``engine=python``, which does not.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tools.protos import SOURCES, compile_set
 
 BATCH = 10_000
 FIELDS, LEVELS = 500, 12
+FEW_CASES = ("decode-1", "decode-8", "encode-1", "encode-8")
 CASES = (
     "decode-upb",
     "decode-tuned",
@@ -44,7 +46,9 @@ CASES = (
     "extra-fast",
     "bad-row",
     "plan",
+    *FEW_CASES,
 )
+FEW = 20_000
 
 
 def events(count: int, path: str) -> list[bytes]:
@@ -194,7 +198,7 @@ def through_spark(bench: Benchmark, cases: Any, messages: list[bytes], path: str
     for name in ("decode_upb", "decode_tuned", "decode_protarrow"):
         sides[name.replace("_", "-")] = (decode, peer(getattr(peers, name), kind, path)("value"), large, small)
     sides["extra-fast"] = decode, from_protobuf("value", "Event", path, engine="python"), large, small
-    if any(case.startswith("encode") for case in cases):
+    if any(case in {"encode-upb", "encode-protarrow"} for case in cases):
         structs = [detached(spark, each.select(decode.alias("event"))) for each in (large, small)]
         encode = to_protobuf("event", "Event", path)
         for name in ("encode_upb", "encode_protarrow"):
@@ -225,7 +229,25 @@ def through_spark(bench: Benchmark, cases: Any, messages: list[bytes], path: str
         )
         cost: Side = Side("one bad row in 10,000", [1 / value * 1e6 for value in one_bad.values])
         bench.compare("bad-row", cost, Side("no bad row", [1 / value * 1e6 for value in clean.values]), "us/message")
+    if few_cases := [case for case in cases if case in FEW_CASES]:
+        few_rows(bench, few_cases, frame_of(spark, messages, FEW // BATCH), path, options.rounds)
     spark.stop()
+
+
+def few_rows(bench: Benchmark, cases: list[str], frame: DataFrame, path: str, rounds: int) -> None:
+    """The cases in which Spark hands over batches of few rows."""
+    spark = frame.sparkSession
+    structs = detached(spark, frame.select(from_protobuf("value", "Event", path).alias("event")))
+    calls = {"decode": (frame, from_protobuf, "value"), "encode": (structs, to_protobuf, "event")}
+    for case in cases:
+        function, rows = case.split("-")
+        source, call, column = calls[function]
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+        sides = {
+            f"engine={engine}": partial(rate, source, call(column, "Event", path, engine=engine), FEW)
+            for engine in ("auto", "python")
+        }
+        bench.compare(case, *interleaved(sides, rounds), "messages/s")
 
 
 def check(case: str, frame: DataFrame, ours: Any, theirs: Any) -> None:
