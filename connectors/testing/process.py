@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Self
 
@@ -203,6 +203,17 @@ class ServerProcess:
     def is_running(self) -> bool:
         """True while the process lives."""
         return self._process.poll() is None
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Within, it answers nothing."""
+        os.killpg(self.pid, signal.SIGSTOP)
+        # On a busy machine its threads run on until one of them has taken the signal.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            os.killpg(self.pid, signal.SIGCONT)
 
     def stop(self, timeout: float = 10.0) -> None:
         """End it by SIGTERM, and by SIGKILL after ``timeout`` seconds; does nothing the second time."""

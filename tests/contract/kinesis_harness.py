@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -57,13 +54,8 @@ class KinesisHarness(SourceHarness):
         self.server.put(self.stream, [(f"key-{value.decode()}", value) for value in values])
         return values
 
-    @contextlib.contextmanager
-    def stalled(self) -> Iterator[None]:
-        os.killpg(self.server.process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.killpg(self.server.process.pid, signal.SIGCONT)
+    def stalled(self) -> contextlib.AbstractContextManager[None]:
+        return self.server.process.stalled()
 
 
 class KinesisEfoHarness(KinesisHarness):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 from connectors.testing.pubsub import PubSubServerProcess, start_server_process
@@ -57,10 +54,5 @@ class PubSubHarness(SourceHarness):
     def publish(self, count: int) -> list[str]:
         return self.server.publish(self.topic, [b"four"] * count)
 
-    @contextlib.contextmanager
-    def stalled(self) -> Iterator[None]:
-        os.killpg(self.server.process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.killpg(self.server.process.pid, signal.SIGCONT)
+    def stalled(self) -> contextlib.AbstractContextManager[None]:
+        return self.server.process.stalled()

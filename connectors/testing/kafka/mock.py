@@ -16,12 +16,9 @@ A topic that is asked for is there, with four partitions.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -151,15 +148,6 @@ class MockKafkaProcess(ServerProcess):
 
     def __init__(self) -> None:
         super().__init__(__name__, ["--exit-with-parent"])
-
-    @contextlib.contextmanager
-    def stalled(self) -> Iterator[None]:
-        """Within, it answers nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self.pid, signal.SIGCONT)
 
 
 def main(arguments: list[str] | None = None) -> int:

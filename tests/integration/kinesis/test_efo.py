@@ -964,13 +964,10 @@ def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: 
 def test_26_a_fetcher_that_hangs_is_killed_with_its_source(efo: Efo) -> None:
     with efo.query() as query:
         efo.until_live(query)
-        os.killpg(efo.rig.server.process.pid, signal.SIGSTOP)
-        try:
+        with efo.rig.server.process.stalled():
             children = descendants(query.reader.pid)
             query.stop()
             wait_until(lambda: not any(is_running(each) for each in children))
-        finally:
-            os.killpg(efo.rig.server.process.pid, signal.SIGCONT)
 
 
 # Idle shards, bounded runs, options
