@@ -30,25 +30,22 @@ from connectors.core.processes.spark import Filter, ReadAllAvailable, ReadLimit
 _KAFKA: Final = connector_named("kafka")
 
 with _KAFKA.imports():
-    from connectors.kafka.client.admin import KafkaLookup
     from connectors.kafka.client.factory import check_settings
     from connectors.kafka.client.group_offsets import consumer_settings
     from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.options.sink import KafkaWriteOptions
     from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
-    from connectors.kafka.sink.exactly_once import ExactlyOnce, KafkaCommitMessage, finish_batch, query_run
-    from connectors.kafka.sink.rows import Columns, check_columns
-    from connectors.kafka.sink.writer import produce_batches, stream_task
-    from connectors.kafka.source.batch import bounds_of, plan_batch
-    from connectors.kafka.source.micro_batch import KafkaStream
     from connectors.kafka.source.planning import OffsetRange
     from connectors.kafka.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaDataSource", "KafkaPartition"]
+    from connectors.kafka.options.sink import KafkaWriteOptions
+    from connectors.kafka.sink.rows import Columns
+    from connectors.kafka.source.micro_batch import KafkaStream
+
+__all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaDataSource", "KafkaPartition"]
 __all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 
 _log = logging.getLogger(__name__)
@@ -70,13 +67,15 @@ class KafkaPartition(Partition):
         return read_range(self.part, self.settings)
 
 
-class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
+class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
     """The reader of a stream."""
 
     connector = _KAFKA
 
     def open_stream(self) -> KafkaStream:
         """Connect to the brokers."""
+        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - tasks plan nothing
+
         return KafkaStream(self.options)
 
     def max_rows(self) -> int | None:
@@ -114,6 +113,8 @@ class KafkaBatchReader(BatchReader[KafkaReadOptions]):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
+        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - tasks plan nothing
+
         settings = read_settings(self.options, secrets.token_hex(8), streaming=False)
         return [KafkaPartition(part, settings) for part in plan_batch(self.options, bounds_of(self.filters))]
 
@@ -151,6 +152,8 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
 @cache
 def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
     """Raise an error for a topic that does not exist, before the first task writes rows that it could not commit."""
+    from connectors.kafka.client.admin import KafkaLookup  # noqa: PLC0415 - tasks plan nothing
+
     with KafkaLookup(consumer_settings(client), call_seconds=min(_CHECK_SECONDS, client.outage_rule.seconds)) as lookup:
         try:
             lookup.partitions(Subscribe((topic,)))
@@ -183,6 +186,9 @@ class KafkaBatchWriter(BatchWriter):
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
+        from connectors.kafka.sink.exactly_once import KafkaCommitMessage  # noqa: PLC0415 - readers do without
+        from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - as above
+
         return KafkaCommitMessage(produce_batches(batches, self._columns, self._client))
 
 
@@ -192,6 +198,8 @@ class KafkaStreamWriter(StreamWriter):
     connector = _KAFKA
 
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
+        from connectors.kafka.sink.exactly_once import ExactlyOnce  # noqa: PLC0415 - readers do without
+
         self._options = options
         self._columns = columns
         attempt = secrets.token_hex(8)  # each planned batch gets a name of its own
@@ -199,6 +207,9 @@ class KafkaStreamWriter(StreamWriter):
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
+        from connectors.kafka.sink.exactly_once import KafkaCommitMessage, query_run  # noqa: PLC0415 - readers do without
+        from connectors.kafka.sink.writer import produce_batches, stream_task  # noqa: PLC0415 - as above
+
         if self._exactly_once is not None:
             return self._exactly_once.write(batches, stream_task(), query_run())
         task = stream_task() if self._options.dedup_headers else None
@@ -206,6 +217,8 @@ class KafkaStreamWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Check, for exactly once, that no more partitions than these have written the batch; see `finish_batch`."""
+        from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch  # noqa: PLC0415 - readers do without
+
         if self._exactly_once is None:
             return
         written = [each for each in messages if isinstance(each, KafkaCommitMessage) and each.query]
@@ -242,15 +255,19 @@ class KafkaDataSource(ConnectorSource):
 
     def batch_writer(self, schema: StructType) -> KafkaBatchWriter:
         """Build the writer of a batch."""
-        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=False)
-        return KafkaBatchWriter(options, check_columns(schema, options.topic, timestamps=options.write_timestamps))
+        return KafkaBatchWriter(*self._plan(schema, streaming=False))
 
     def stream_writer(self, schema: StructType) -> KafkaStreamWriter:
         """Build the writer of a stream; exactly once, its topics must exist."""
-        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=True)
-        columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
+        options, columns = self._plan(schema, streaming=True)
         if options.exactly_once:
             for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
                 if topic is not None:
                     _check_soon(options.client, option, topic)
         return KafkaStreamWriter(options, columns)
+
+    def _plan(self, schema: StructType, *, streaming: bool) -> tuple[KafkaWriteOptions, Columns]:
+        from connectors.kafka.sink.rows import check_columns  # noqa: PLC0415 - readers do without
+
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=streaming)
+        return options, check_columns(schema, options.topic, timestamps=options.write_timestamps)

@@ -34,8 +34,6 @@ with _KINESIS.imports():
     from connectors.kinesis.options.client import client_options
     from connectors.kinesis.schema import source_schema
     from connectors.kinesis.shards import ShardRange
-    from connectors.kinesis.sink.rows import Columns, check_columns
-    from connectors.kinesis.sink.writer import WriteSettings, needs_keys, put_batches, record_limit
     from connectors.kinesis.source.interleaving import interleaved, task_count
     from connectors.kinesis.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
@@ -45,6 +43,8 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.client import KinesisClientOptions
     from connectors.kinesis.options.sink import KinesisWriteOptions
     from connectors.kinesis.options.source import KinesisReadOptions
+    from connectors.kinesis.sink.rows import Columns
+    from connectors.kinesis.sink.writer import WriteSettings
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 __all__ = [
@@ -67,6 +67,8 @@ _TASKS_SHARE: Final = 4 / 3
 
 @lru_cache(maxsize=16)
 def _record_limit(client: KinesisClientOptions, stream: str, needing_keys: str, _minute: int) -> int:
+    from connectors.kinesis.sink.writer import record_limit  # noqa: PLC0415 - readers do without
+
     return record_limit(shared_client(client), client, stream, needs_keys=needing_keys)
 
 
@@ -177,6 +179,8 @@ class _TaskWriter(TaskWriter):
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
+        from connectors.kinesis.sink.writer import put_batches  # noqa: PLC0415 - readers do without
+
         return CommitMessage(put_batches(batches, self._columns, self._settings))
 
 
@@ -213,6 +217,9 @@ class KinesisDataSource(ConnectorSource):
 
     def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:
         """Check everything on the driver, and ask for the limits here, which spares each task a call."""
+        from connectors.kinesis.sink.rows import check_columns  # noqa: PLC0415 - readers do without
+        from connectors.kinesis.sink.writer import WriteSettings  # noqa: PLC0415 - readers do without
+
         options: KinesisWriteOptions = _KINESIS.write_options(self.options)
         columns = check_columns(schema, options.stream)
         client = client_options(options)
@@ -235,6 +242,8 @@ def _known_limit(settings: WriteSettings, stream: str) -> tuple[tuple[str, int],
 
     Spark cannot end this process, so that a query that is stopped would wait for it.
     """
+    from connectors.kinesis.sink.writer import needs_keys  # noqa: PLC0415 - readers do without
+
     client = settings.client
     is_patient = client.num_retries is None and client.retry_timeout > _PLANNING_SECONDS
     asked = replace(client, retry_timeout=_PLANNING_SECONDS) if is_patient else client

@@ -35,14 +35,13 @@ with _PUBSUB.imports():
 
     from connectors.pubsub.options.kinds import BatchMode, SchemaMode
     from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
-    from connectors.pubsub.sink.writer import publish_batches
     from connectors.pubsub.source.stored_rows import ROWS
+    from connectors.spool.segments.reading import SpoolRows
     from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart, append_columns
     from connectors.spool.source.reader import SpoolBatchReader, SpoolStreamReader
-    from connectors.spool.stream.slices import SpoolRows
 if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
+    from connectors.pubsub.sink.rows import SinkColumns
 
 __all__ = [
     "PubSubBatchReader",
@@ -149,12 +148,16 @@ class _TaskWriter(TaskWriter):
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Publish the rows of a task."""
-        return CommitMessage(publish_batches(batches, self._columns, self._options, self.stamp()))
+        from connectors.pubsub.sink.rows import RowStamp  # noqa: PLC0415 - readers do without
+        from connectors.pubsub.sink.writer import publish_batches  # noqa: PLC0415 - as above
 
-    def stamp(self) -> RowStamp:
-        """Return what names the rows of a task of a batch: a part that is new for each ``save()`` comes first."""
+        stamp = RowStamp(self._options.id_attribute, *self.naming())
+        return CommitMessage(publish_batches(batches, self._columns, self._options, stamp))
+
+    def naming(self) -> tuple[str, int]:
+        """Return how the ids of a task's rows begin, and its partition; of a batch they are new for each ``save()``."""
         partition = current_partition()
-        return RowStamp(self._options.id_attribute, f"{self._run}/0/{partition}/", partition)
+        return f"{self._run}/0/{partition}/", partition
 
 
 class PubSubBatchWriter(_TaskWriter, BatchWriter):
@@ -164,14 +167,14 @@ class PubSubBatchWriter(_TaskWriter, BatchWriter):
 class PubSubStreamWriter(_TaskWriter, StreamWriter):
     """Publishes a stream."""
 
-    def stamp(self) -> RowStamp:
-        """Return what names the rows of a task of a stream: the same when its batch is repeated."""
+    def naming(self) -> tuple[str, int]:
+        """Return the same for a task of a stream: the ids stay when its batch is repeated."""
         if not self._options.id_attribute:
-            return super().stamp()
+            return super().naming()
         task = stream_task(
             "PUBSUB_NO_BATCH_ID", "idAttribute", "Set idAttribute=none, and report the version of Spark."
         )
-        return RowStamp(self._options.id_attribute, f"{task.query}/{task.batch}/{task.partition}/", task.partition)
+        return f"{task.query}/{task.batch}/{task.partition}/", task.partition
 
 
 class PubSubDataSource(ConnectorSource):
@@ -196,10 +199,14 @@ class PubSubDataSource(ConnectorSource):
 
     def batch_writer(self, schema: StructType) -> PubSubBatchWriter:
         """Build the writer of a batch."""
-        options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
-        return PubSubBatchWriter(options, check_columns(schema, options))
+        return PubSubBatchWriter(*self._plan(schema))
 
     def stream_writer(self, schema: StructType) -> PubSubStreamWriter:
         """Build the writer of a stream."""
+        return PubSubStreamWriter(*self._plan(schema))
+
+    def _plan(self, schema: StructType) -> tuple[PubSubWriteOptions, SinkColumns]:
+        from connectors.pubsub.sink.rows import check_columns  # noqa: PLC0415 - readers do without
+
         options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
-        return PubSubStreamWriter(options, check_columns(schema, options))
+        return options, check_columns(schema, options)

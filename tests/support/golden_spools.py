@@ -11,10 +11,11 @@ from typing import Any
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity, read_identity
 from connectors.spool.ledger.recovery import open_ledger, read_state
 from connectors.spool.ledger.state import LedgerState
+from connectors.spool.segments.reading import read_slices
 from connectors.spool.segments.segment import checksum
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.stream.slices import plan, read_slices
+from connectors.spool.stream.slices import plan
 from tests.golden.spools_record import SPOOLS
 from tests.support.spool_writing import SOURCES
 

@@ -11,11 +11,11 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import OutageRule
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.segments.reading import read_slices
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.settings import StreamSettings
-from connectors.spool.stream.slices import read_slices
 from tests.support.spool_writing import SOURCES
 
 

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
@@ -218,7 +217,7 @@ class Manifest:
 
     def fetchers(self, first: int) -> set[str]:
         """Return the fetchers of its segments from one on."""
-        return set(pc.unique(self._columns.column("fetcher").slice(first)).to_pylist())
+        return set(self._columns.column("fetcher").slice(first).unique().to_pylist())
 
     def joined(self, first: int, following: Manifest) -> Manifest:
         """Return one manifest, not written yet, of its segments from one on and of those that follow."""
@@ -461,8 +460,8 @@ def _fits(columns: pa.RecordBatch) -> bool:
     times = [columns.column(name).is_null() for name in ("published_first", "published_last")]
     if not len(columns) or not needed or not times[0].equals(times[1]):
         return False
-    extremes = (pc.min_max(columns.column(name)).as_py() for name in _NUMBERS)
-    return all(whole(each["min"]) and whole(each["max"]) for each in extremes)
+    numbers = [columns.column(name).to_numpy() for name in _NUMBERS]
+    return all(whole(int(each.min())) and whole(int(each.max())) for each in numbers)
 
 
 def even_sizes(entry: SegmentEntry) -> Sizes:

@@ -18,7 +18,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 __all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys", "numbers_only"]
 
@@ -134,7 +133,7 @@ def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
 
 
 def _numbers(ids: pa.Array) -> Numbers:
-    return np.asarray(pc.cast(ids, pa.uint64()).to_numpy(zero_copy_only=False), np.uint64)
+    return np.asarray(ids.cast(pa.uint64()).to_numpy(zero_copy_only=False), np.uint64)
 
 
 def _canonical(ids: pa.Array) -> npt.NDArray[np.bool_]:

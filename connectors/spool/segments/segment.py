@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from connectors.core.errors import SpoolDamagedError
@@ -477,8 +476,10 @@ def _index_stream(keys: IdKeys, sizes: list[Sizes]) -> pa.Buffer:
         padded = np.full(len(keys), b"", HASH_TYPE)
         padded[keys.hash_rows] = keys.hashes
         kind = pa.binary(HASH_BYTES)
-        values = pa.FixedSizeBinaryArray.from_buffers(kind, len(keys), [None, pa.py_buffer(padded.tobytes())])
-        columns["hash"] = pc.if_else(pa.array(hashed), values, pa.scalar(None, kind))
+        present = pa.py_buffer(np.packbits(hashed, bitorder="little").tobytes())
+        columns["hash"] = pa.FixedSizeBinaryArray.from_buffers(
+            kind, len(keys), [present, pa.py_buffer(padded.tobytes())]
+        )
     batch = pa.record_batch(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from connectors.spool.segments.reading import SpoolRows
 from connectors.spool.segments.rows import RowSchema
 from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool
-from connectors.spool.stream.slices import SpoolRows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from connectors.core.datasource import NO_LIMIT, BatchReader, Partition, ReadingSource, StreamReader
 from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
+from connectors.spool.segments.reading import Slice, SpoolRows, read_slices
 from connectors.spool.source.connector import SpoolConnector
 from connectors.spool.source.options import SpoolOptions
 from connectors.spool.store.base import StoreAccess
-from connectors.spool.stream.slices import Slice, SpoolRange, plan_spool_rows, read_slices, read_spool_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -42,9 +42,15 @@ class SpoolPartition(Partition):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        read = read_slices if self.is_stream else read_spool_rows
-        for rows in read(self.root, self.slices, self.access, self.connector.rows):
+        for rows in self._spool_rows():
             yield self.connector.columns(rows, self.sources, self.view)
+
+    def _spool_rows(self) -> Iterator[SpoolRows]:
+        if self.is_stream:
+            return read_slices(self.root, self.slices, self.access, self.connector.rows)
+        from connectors.spool.stream.slices import read_spool_rows  # noqa: PLC0415 - it reads the ledger
+
+        return read_spool_rows(self.root, self.slices, self.access, self.connector.rows)
 
 
 class SpoolStreamReader(StreamReader[SpoolOptions, "SpoolStream"]):
@@ -97,6 +103,8 @@ class SpoolBatchReader(BatchReader[SpoolOptions]):
 
     def partitions(self) -> Sequence[SpoolPartition]:
         """Plan. Called once a ``load()``: every action reads the same partitions again."""
+        from connectors.spool.stream.slices import SpoolRange, plan_spool_rows  # noqa: PLC0415 - tasks plan nothing
+
         connector, options = self.connector, self.options
         root, first, end = connector.batch_range(options)
         positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)

@@ -26,21 +26,14 @@ from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
 from connectors.spool.segments.dedup_index import run_name
+from connectors.spool.segments.reading import Slice
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
 from connectors.spool.stream.background import Background
 from connectors.spool.stream.fetchers import StartFetching
 from connectors.spool.stream.freshness import Reason
 from connectors.spool.stream.settings import StreamSettings
-from connectors.spool.stream.slices import (
-    Slice,
-    check_range,
-    cut_by_bytes,
-    named_positions,
-    offset_at,
-    plan,
-    position_of,
-)
+from connectors.spool.stream.slices import check_range, cut_by_bytes, named_positions, offset_at, plan, position_of
 
 __all__ = ["SpoolStream", "carry_out_seek"]
 

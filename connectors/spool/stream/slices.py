@@ -1,4 +1,4 @@
-"""Slices: what a task reads. Planned from the ledger's state, for streams and batch reads (rules R4 and R5).
+"""Planning of slices, which tasks read, from the ledger's state: for streams and batch reads (rules R4 and R5).
 
 A batch read sees the admitted rows that are not freed yet, also beside a running query; it changes nothing.
 """
@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError
 from connectors.core.offsets import VERSION, Offset
@@ -22,16 +21,14 @@ from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 from connectors.spool.ledger.state import Layout, LedgerState
+from connectors.spool.segments.reading import Slice, SpoolRows, read_slices
 from connectors.spool.segments.rows import RowSchema
-from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
 __all__ = [
     "RowSizes",
-    "Slice",
     "SpoolRange",
-    "SpoolRows",
     "bytes_between",
     "check_range",
     "cut_by_bytes",
@@ -40,7 +37,6 @@ __all__ = [
     "plan",
     "plan_spool_rows",
     "position_of",
-    "read_slices",
     "read_spool_rows",
 ]
 
@@ -48,28 +44,6 @@ _OWNER = "batch"
 
 RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
 """Returns the bytes of each row of a segment that is no duplicate, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A run of rows of one segment, for a task.
-
-    Attributes:
-        source: index of its source in the spool's list.
-        first_row, end_row: row indexes in the segment, end excluded.
-        position: position of the first row that is no duplicate.
-        rows: how many rows are no duplicates.
-        row_mask: which rows these are, packed bits; None if all are.
-    """
-
-    segment: str
-    digest: str
-    source: int
-    first_row: int
-    end_row: int
-    position: int
-    rows: int
-    row_mask: bytes | None
 
 
 def offset_at(state: LedgerState, position: int) -> Offset:
@@ -210,48 +184,6 @@ def _slice(entry: SegmentEntry, low: int, high: int) -> Slice:
         if end - first > len(rows):
             row_mask = np.packbits(mask[first:end]).tobytes()
     return Slice(entry.name, entry.digest, entry.source, first, end, low, high - low, row_mask)
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolRows:
-    """Some rows of a segment without duplicates, with consecutive positions from `position` on.
-
-    `source` is the index of their source in the spool's list of sources.
-    """
-
-    rows: pa.RecordBatch
-    position: int
-    source: int
-
-
-def read_slices(
-    root: str, slices: Sequence[Slice], access: StoreAccess | None = None, wanted: RowSchema | None = None
-) -> Iterator[SpoolRows]:
-    """Read the rows of a partition, in order, with the columns that are wanted, or else those that are stored.
-
-    Raises `SpoolVersionError` if a newer version has written them, `SpoolError` if this machine cannot see the spool or
-    may not read it, `SpoolDamagedError` if a segment is missing, damaged, or not the one that the ledger admitted.
-    """
-    store = open_store(root, "reader", access)
-    with reading_errors(root):
-        store.check_visible()
-        for part in slices:
-            yield from _read_slice(store, part, wanted)
-
-
-def _read_slice(store: Store, part: Slice, wanted: RowSchema | None) -> Iterator[SpoolRows]:
-    reader = SegmentReader(store, part.segment, part.digest)
-    mask: npt.NDArray[np.bool_] | None = None
-    if part.row_mask is not None:
-        bits = np.frombuffer(part.row_mask, np.uint8)
-        mask = np.unpackbits(bits, count=part.end_row - part.first_row).astype(np.bool_)
-    position = part.position
-    for first, batch in reader.batches(part.first_row, part.end_row, wanted):
-        low = first - part.first_row
-        rows = batch if mask is None else batch.filter(pa.array(mask[low : low + len(batch)]))
-        if len(rows):
-            yield SpoolRows(rows, position, part.source)
-        position += len(rows)
 
 
 # Batch reads.

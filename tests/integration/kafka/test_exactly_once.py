@@ -21,9 +21,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
-from connectors.kafka.datasource import KafkaCommitMessage, KafkaStreamWriter
+from connectors.kafka.datasource import KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.exactly_once import finish_batch
+from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import RecordSink, StreamTask
 from tests.servers.kafka_broker import KafkaBroker, find_broker

@@ -49,6 +49,13 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
+WRITE = """
+from connectors.kinesis.datasource import KinesisBatchWriter
+try:
+    KinesisBatchWriter(None, None).write(iter(()))
+except ModuleNotFoundError as error:
+    print(error)
+"""
 
 
 def run(code: str, missing: str, *more: str) -> list[str]:
@@ -76,7 +83,7 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
     ("missing", "module", "where", "extra"),
     [
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
-        ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
+        ("numpy", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
         ("xxhash", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
         ("numpy", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
         ("xxhash", "connectors.spool:stats", "a spool", "spool"),
@@ -88,6 +95,11 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
 def test_an_import_that_needs_an_extra_says_which(missing: str, module: str, where: str, extra: str) -> None:
     """So does a worker on another machine that has not all that the driver has."""
     assert run(IMPORT, missing, module) == [said(missing, where, extra)]
+
+
+def test_a_task_of_a_sink_says_which_extra_it_needs() -> None:
+    """Readers do without the packages that only the sink uses, so they are missed where rows are written."""
+    assert run(WRITE, "msgspec") == [said("msgspec", "the format kinesis", "kinesis")]
 
 
 def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
