@@ -56,6 +56,11 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
+READERS = """
+import connectors.kafka.datasource, connectors.kinesis.datasource, connectors.pubsub.datasource
+heavy = {"compute", "ledger", "sink"}
+print(*[name for name in sys.modules if name.startswith(("connectors.", "pyarrow.")) and heavy & set(name.split("."))])
+"""
 
 
 def run(code: str, missing: str, *more: str) -> list[str]:
@@ -100,6 +105,11 @@ def test_an_import_that_needs_an_extra_says_which(missing: str, module: str, whe
 def test_a_task_of_a_sink_says_which_extra_it_needs() -> None:
     """Readers do without the packages that only the sink uses, so they are missed where rows are written."""
     assert run(WRITE, "msgspec") == [said("msgspec", "the format kinesis", "kinesis")]
+
+
+def test_planners_and_tasks_of_readers_import_no_sink_no_ledger_and_no_functions_of_arrow() -> None:
+    """A stream has four such processes before its first row, and what they import is most of their start."""
+    assert run(READERS, "nothing") == [""]
 
 
 def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
