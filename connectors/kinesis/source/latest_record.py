@@ -137,6 +137,11 @@ class LatestRecord:
             raise
         return self._calls
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether more lies ahead than was seen, and where the newest record is is not known yet."""
+        return self._times is not None or (self._walking and not self.settled)
+
     def skip_to(self, seen: Seen) -> None:
         """Go on after a record that was pushed, if it is newer."""
         if seen.number is None or not self._is_newer(seen.number):

@@ -57,6 +57,10 @@ _SHARE_OF_A_CORE: Final = 0.05
 _PASSED_ON: Final = 0.2
 """Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
 _LONGEST_PAUSE: Final = 1.0
+_LONG_MS: Final = 5000
+"""Of arrivals in a shard: a batch with as much takes seconds, in which those that are not in it are not read."""
+_SEARCH_SECONDS: Final = 5.0
+"""So long such a batch waits for the ends of other shards."""
 _RECORDS_A_SECOND: Final = 1000
 _BYTES_A_SECOND: Final = 1 << 20
 _COUNTED_RECORDS: Final = 10_000
@@ -122,12 +126,26 @@ class KinesisStream:
         self._follow(begin, listings, all_of_them=False)
         if fresh:
             self._monitor.refresh(exact=everything)
+        elif self._is_long(begin):
+            self._monitor.finish_searches(_SEARCH_SECONDS)
+            version = self._monitor.version
         self._called = True
         end = self._end(start, self._monitor.seen, listings, everything=everything)
         self._answered = (dict(start), version, end)
         self._cpu_seconds = time.thread_time() - began
         self._pause_until = time.monotonic() + self._cpu_seconds / _SHARE_OF_A_CORE
         return end
+
+    def _is_long(self, begin: Streams) -> bool:
+        """Return whether a batch would read a shard for seconds, and no limit keeps it short."""
+        if self._options.max_records_per_trigger is not None or self._options.max_bytes_per_trigger is not None:
+            return False
+        return any(
+            (self._monitor.seen((arn, shard)).arrival_ms or 0) - state.arrival_ms > _LONG_MS
+            for arn, stream in begin.items()
+            for shard, state in stream.shards.items()
+            if state.arrival_ms is not None
+        )
 
     def _pause(self) -> None:
         # Spark asks every 10 ms. An answer about a thousand shards takes as long as a question; few need no wait.

@@ -42,6 +42,10 @@ class Pace:
         self._began = self._clock()
         self._calls_due = max(self._calls_due, self._began) + calls * self._period
 
+    def forgive(self) -> None:
+        """Let calls that counted for several delay the next no longer than two bursts would, one by somebody else."""
+        self._calls_due = min(self._calls_due, max(self._began + 2 * self._slack, self._clock() + self._slack))
+
     def add_bytes(self, size: int) -> None:
         """Count what the call that has begun brought.
 

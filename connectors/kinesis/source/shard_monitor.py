@@ -42,6 +42,9 @@ _BURST: Final = 3
 service takes."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
+_SEARCHING: Final = 0.7
+"""What a call of a search counts for while no task reads the shard: 3.6 a second by default, evenly spaced, so that
+one of the service's five is left to others."""
 _COVERED_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
@@ -90,18 +93,25 @@ class _Pacer:
         for key in shards:
             self._pace(key).begin()  # the first call of the task
         self._busy = frozenset(shards)
-        return before - self._busy
+        idle = before - self._busy
+        for key in idle:
+            self._pace(key).forgive()  # calls that were left to the task
+        return idle
 
-    def wait_seconds(self, key: ShardKey, calls: int = 1) -> float:
-        return self._pace(key).wait_seconds(calls, spread=key in self._busy)
+    def wait_seconds(self, key: ShardKey, calls: int = 1, *, searching: bool = False) -> float:
+        return self._pace(key).wait_seconds(calls, spread=searching or key in self._busy)
 
-    def counted(self, key: ShardKey, call: Callable[[], Page]) -> Page:
+    def counted(self, key: ShardKey, call: Callable[[], Page], *, searching: bool = False) -> Page:
         """Make a call now, and count it and what it brings."""
         pace = self._pace(key)
-        pace.begin(_BUSY if key in self._busy else 1)
+        pace.begin(_BUSY if key in self._busy else _SEARCHING if searching else 1)
         page = call()
         pace.add_bytes(page.data_size)
         return page
+
+    def end_search(self, key: ShardKey) -> None:
+        """Let no burst follow calls that were closer together than those to come."""
+        self._pace(key).begin()
 
     def _pace(self, key: ShardKey) -> Pace:
         pace = self._paces.get(key)
@@ -114,7 +124,8 @@ class PollTask:
 
     ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
     monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
-    ``fresh_as_of`` when the last finished one did.
+    ``fresh_as_of`` when the last finished one did. ``searching`` is whether a step belongs to a search for the newest
+    record, or to the first round, for which the first rows wait.
     """
 
     monitor: ShardMonitor
@@ -125,6 +136,7 @@ class PollTask:
     seen: Seen = field(default_factory=Seen)
     pushed: Seen = field(default_factory=Seen)
     exact: bool = False
+    searching: bool = True
     wanted: float = -1.0
     began: float | None = None
     fresh_as_of: float = -1.0
@@ -142,7 +154,8 @@ class PollTask:
             return None
         if self.fresh_as_of >= self.wanted and monitor.push_source.covers(self):
             return _COVERED_SECONDS
-        if (wait := monitor.pacer.wait_seconds(self.key, CALLS_A_STEP)) > 0:
+        self.searching = self.fresh_as_of < 0 or self.latest.is_searching
+        if (wait := monitor.pacer.wait_seconds(self.key, CALLS_A_STEP, searching=self.searching)) > 0:
             return wait
         if self.began is None:
             self.began = now
@@ -271,11 +284,15 @@ class ShardMonitor:
                 window_ms=round(self.options.probe_window * 1000),
                 oldest_ms=stream.at_ms - stream.retention_ms,
                 patience=self._patience,
-                counted=partial(self.pacer.counted, key),
+                counted=partial(self._counted, key),
             )
             task = self._tasks[key] = PollTask(self, key, latest, Outage(self.options.outage_rule))
             self.scheduler.add(task.job)
         self.push_source.follow(shards, listings)
+
+    def _counted(self, key: ShardKey, call: Callable[[], Page]) -> Page:
+        task = self._tasks.get(key)
+        return self.pacer.counted(key, call, searching=task is not None and task.searching)
 
     def seen(self, key: ShardKey) -> Seen:
         """Return what was seen of the newest records of a shard; one that is not followed is closed."""
@@ -301,6 +318,21 @@ class ShardMonitor:
         if exact and (stalled := [task for task in waiting if task.latest.is_stalled]):
             raise stalled[0].latest.progress.error()
 
+    def finish_searches(self, seconds: float) -> None:
+        """Wait until no followed shard is being searched for its newest record, for so long at most."""
+        asked = time.monotonic()
+        searching = [task for task in self._tasks.values() if task.latest.is_searching]
+        for task in searching:
+            self.scheduler.hurry(task.job)
+        with self._changed:
+            while time.monotonic() < asked + seconds and any(
+                task.latest.is_searching and not task.seen.ended and not self.push_source.covers(task)
+                for task in searching
+            ):
+                self._raise_error()
+                self._changed.wait(_SLICE_SECONDS)
+                self.scheduler.check_parent()
+
     def publish(self, task: PollTask, *, exact: bool) -> None:
         """Show what a step of a task has found, and whether that finished a round."""
         with self._changed:
@@ -308,6 +340,8 @@ class ShardMonitor:
             if task.latest.settled:
                 task.idle_rounds = 0 if task.latest.found_any else task.idle_rounds + 1
                 if exact or not task.exact:
+                    if task.searching:
+                        self.pacer.end_search(task.key)
                     task.fresh_as_of = task.began or 0.0
                     task.exact = False
                 task.began = None

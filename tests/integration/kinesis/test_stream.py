@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
-from connectors.core.offsets import SENTINEL
+from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.datasource import KinesisDataSource, open_stream, read_settings
 from connectors.kinesis.offsets import END, TRIM, read_offset
@@ -295,6 +295,62 @@ def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig) -> N
     times = [call.monotonic_ns / 1e9 for call in kinesis.server.calls("GetRecords", kinesis.stream, since=since)]
     assert len(times) > 12
     assert len(times) <= (times[-1] - times[0]) / period * 1.15 + 4
+
+
+def test_14_18_the_search_for_the_newest_record_is_quicker_than_the_pace_and_keeps_the_limits(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        rig = KinesisRig(server, tmp_path)
+        for _ in range(40):  # a search by time halves these seconds
+            server.fill(rig.stream, 1000, 100, keys=10)
+            server.jump(1)
+        server.jump(20)
+        server.enforce_limits()
+        pace = {"minFetchPeriod": "400ms", "idleFetchPeriod": "400ms"}
+        stream = open_stream(parse_read_options(rig.options(**pace), {}, streaming=True))
+        try:
+            stream.latest_offset(dict(SENTINEL), everything=True)
+            found_after = server.next_call()
+            wait_until(lambda: len(server.calls("GetRecords", rig.stream, since=found_after)) >= 6)
+        finally:
+            stream.stop()
+        calls = server.calls("GetRecords", rig.stream)
+        times = [call.monotonic_ns / 1e9 for call in calls]
+        search = [time for time, call in zip(times, calls, strict=True) if call.index < found_after]
+        assert len(search) > 6
+        assert (search[-1] - search[0]) / (len(search) - 1) < 0.32, "0.4 s is the pace of what follows"
+        assert not any(call.error for call in calls)
+        assert max(sum(each <= time < each + 1 for time in times) for each in times) <= 5
+
+
+def test_a_batch_that_takes_long_waits_for_the_ends_of_other_shards(two: KinesisRig) -> None:
+    slow, quick = two.server.shards(two.stream)
+    for _ in range(30):
+        for shard in (slow, quick):
+            two.put_to(shard, 100)
+        two.server.jump(1)
+    two.server.jump(20)
+    stream = open_stream(parse_read_options(two.options(minFetchPeriod="50ms"), {}, streaming=True))
+    try:
+        first = stream.latest_offset(dict(SENTINEL), everything=False)
+        stream.partitions(dict(SENTINEL), first)
+        begin = {key: value for key, value in first.items() if key != START_KEY}
+        two.server.fail("GetRecords", "ProvisionedThroughputExceededException", 3, stream=two.stream, shard=slow)
+        ends: list[dict[str, object]] = []
+
+        def is_long() -> bool:
+            """Whether the end lies far ahead in one shard; the shorter batches before it are taken too."""
+            ends.append(stream.latest_offset(ends[-1] if ends else begin, everything=False))
+            return any(ahead(shard) > 5000 for shard in (slow, quick))
+
+        def ahead(shard: str) -> int:
+            """Milliseconds of arrivals that the last batch has of a shard."""
+            (before,), (end,) = (read_offset(each).values() for each in ([begin, *ends][-2], ends[-1]))
+            return (end.shards[shard].arrival_ms or 0) - (before.shards[shard].arrival_ms or 0)
+
+        wait_until(is_long)
+    finally:
+        stream.stop()
+    assert min(ahead(slow), ahead(quick)) > 10_000
 
 
 def test_15_new_data_on_one_of_many_shards_is_one_task(server: KinesisServerProcess, tmp_path: Path) -> None:

@@ -56,6 +56,22 @@ def test_a_late_call_is_made_up_for_by_one_of_the_next_and_no_more() -> None:
         clock.now += wait
 
 
+def test_calls_that_counted_for_several_are_forgiven_but_for_what_the_service_counts() -> None:
+    pace, clock = paced(calls=3, rested=True)
+    pace.begin(4)
+    pace.begin(4)
+    assert pace.wait_seconds() == pytest.approx(2.4)
+    clock.now += 0.1
+    pace.forgive()
+    assert pace.wait_seconds(2) == pytest.approx(1.5 + 0.4 - 0.8), "two bursts of two periods, from those calls on"
+    clock.now += 10
+    pace.begin(4)
+    pace.begin(4)
+    clock.now += 2
+    pace.forgive()
+    assert pace.wait_seconds(2) == pytest.approx(0.4), "and no burst at once"
+
+
 def test_calls_are_spread_where_others_make_most_of_them() -> None:
     pace, _ = paced(calls=3, rested=True)
     assert pace.wait_seconds(spread=True) <= 0
