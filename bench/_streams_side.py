@@ -1,4 +1,4 @@
-"""A session in bench/many_streams.py that starts many streams one behind the other, and says when each had its row.
+"""A session in bench/many_streams.py that starts streams, and says when each had its row, and what that time went into.
 
 A process and a Spark session of its own, which takes commands as `_kafka_side.py` does. The sink of each stream is
 foreachBatch with toArrow.
@@ -6,6 +6,7 @@ foreachBatch with toArrow.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,43 @@ class Streams:
         ended = [str(query.exception())[:500] for query in queries if not query.isActive]
         return {"rows_after": rows_after, "ended": ended}
 
+    def first(self, name: str, options: Mapping[str, str], checkpoint: str) -> dict[str, float]:
+        """Seconds that a stream takes from `load()` to its first rows, by stages; it is stopped then.
+
+        Args:
+            name: the format.
+            options: of the source.
+            checkpoint: the folder of its checkpoint.
+        """
+        at: dict[str, float] = {}
+        came = threading.Event()
+
+        def sink(rows: DataFrame, _batch: int) -> None:
+            called = time.time()
+            if not came.is_set() and rows.toArrow().num_rows:
+                at.update(called=called, rows=time.time())
+                came.set()
+
+        before = time.time()
+        frame = self._spark.readStream.format(name).options(**options).load()
+        began = time.time()
+        query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+        if not came.wait(_PATIENCE_SECONDS):
+            raise RuntimeError(f"no row came; {query.exception()}")
+        while not (batches := [each for each in query.recentProgress if each.numInputRows]):
+            time.sleep(_LOOK_SECONDS)
+        query.stop()
+        trigger = dt.datetime.fromisoformat(batches[0].timestamp).timestamp()
+        planned = trigger + batches[0].durationMs["latestOffset"] / 1000
+        return {
+            "load()": began - before,
+            "start() to the trigger with rows": trigger - began,
+            "latestOffset": planned - trigger,
+            "to foreachBatch": at["called"] - planned,
+            "in it to the rows": at["rows"] - at["called"],
+            "start() to the rows": at["rows"] - began,
+        }
+
     def _started(self, number: int, name: str, options: Mapping[str, str], checkpoints: str) -> StreamingQuery:
         def sink(rows: DataFrame, _batch: int) -> None:
             if rows.toArrow().num_rows:
@@ -65,7 +103,8 @@ class Streams:
 
 def main() -> None:
     """Serve commands until the input ends."""
-    serve({"start": Streams(session()).start})
+    streams = Streams(session())
+    serve({"start": streams.start, "first": streams.first})
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ shards meanwhile, so that calls of driver and tasks count together; batches are 
 rows are read. Options are the defaults.
 
 The ratio `limit` is to the 32 MB a second of 16 shards, or to what these two slots read from the same server without
-limits and pace (`free`) where that is less; 0.85 is asked for. `tasks` compares the default with a task for each shard
-(`minPartitions`). The table counts what a shard got: GetRecords and bytes a second, the most calls in any second, and
-how many were refused.
+limits and pace where that is less. `tasks` compares the default with a task for each shard (`minPartitions`), by a
+shorter backlog. Each has records of 100 B and of 1 KB. The table counts what a shard got: GetRecords and bytes a
+second, the most calls in any second, and how many were refused.
 
-    ./dev bench kinesis_slots [--seconds N] [--cases SIZE...]
+    ./dev bench kinesis_slots [--seconds N] [--cases limit-100 limit-1024 tasks-100 tasks-1024]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from _common import Benchmark, Side, interleaved, parser
 
@@ -31,9 +32,28 @@ from connectors.testing.kinesis import KinesisServerProcess, start_server_proces
 SHARDS = 16
 SLOTS = 2
 SHARD_RATE = 2.0
-SIZES = (100, 1024)
 OPTIONS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret", "initialPosition": "trim_horizon"}
 UNPACED = {"minFetchPeriod": "1ms", "maxFetchRate": "1000"}
+FREE = "without limits and pace"
+
+
+class Case(NamedTuple):
+    """What the default options are beside: other ones, for so many seconds at 2 MB/s and records of a size."""
+
+    other: str
+    options: Mapping[str, str]
+    seconds: int
+    size: int
+
+
+CASES = {
+    f"{name}-{size}": Case(*other, size)
+    for size in (100, 1024)
+    for name, other in {
+        "limit": (FREE, UNPACED, 60),
+        "tasks": ("a task for each shard", {"minPartitions": str(SHARDS)}, 10),
+    }.items()
+}
 
 
 def read(task: bytes) -> int:
@@ -120,46 +140,50 @@ def side(
 def main() -> None:
     """Run the benchmark."""
     arguments = parser(__doc__ or "")
-    arguments.add_argument("--seconds", type=int, default=10, help="of the backlog at 2 MB/s a shard")
+    arguments.add_argument("--seconds", type=int, help="of the backlog at 2 MB/s a shard")
     command_line = arguments.parse_args()
     bench = Benchmark("kinesis_slots")
-    bench.settings(shards=SHARDS, slots=SLOTS, backlog=f"{command_line.seconds} s of 2 MB/s in each shard")
+    bench.settings(shards=SHARDS, slots=SLOTS)
     spawning = multiprocessing.get_context("spawn")
-    with start_server_process(call_limit=100_000) as server, ProcessPoolExecutor(SLOTS, spawning) as pool:
-        for size in SIZES:
-            if command_line.cases and str(size) not in command_line.cases:
-                continue
-            stream, records = f"slots-{size}", int(command_line.seconds * SHARD_RATE * 1e6 * SHARDS / size)
-            server.create_stream(stream, SHARDS)
-            fill(server, stream, records, size)
-            made = OPTIONS | {"streamName": stream, "endpointUrl": server.url}
-            sides = {
-                "default options": made,
-                "a task for each shard": made | {"minPartitions": str(SHARDS)},
-                "without limits and pace": made | UNPACED,
-            }
-            calls = {name: Calls() for name in sides}
-            runs = {name: side(server, pool, each, (records, size), calls[name]) for name, each in sides.items()}
-            runs["without limits and pace"]()  # the slots import what they need
-            calls["without limits and pace"] = Calls()
-            default, each, free = interleaved(runs, command_line.rounds)
-            service = Side("the service's limit", [SHARDS * SHARD_RATE])
-            bench.compare(f"limit-{size}", default, min(service, free, key=lambda one: one.median), "MB/s")
-            bench.compare(f"tasks-{size}", default, each, "MB/s")
-            bench.show(f"free-{size}", free, "MB/s")
-            for name, counted in calls.items():
-                bench.row(
-                    f"A shard's GetRecords, {size} B",
-                    {
-                        "side": name,
-                        "calls a second": statistics.median(counted.a_second),
-                        "most in a second": statistics.median(counted.most),
-                        "MB a second": statistics.median(counted.megabytes),
-                        "refused in all rounds": counted.refused,
-                    },
-                )
-            server.delete_stream(stream)
+    with start_server_process(call_limit=200_000) as server, ProcessPoolExecutor(SLOTS, spawning) as pool:
+        for name, case in CASES.items():
+            if not command_line.cases or name in command_line.cases:
+                part = case._replace(seconds=command_line.seconds or case.seconds)
+                compare(bench, server, pool, name, part, command_line.rounds)
     bench.finish()
+
+
+def compare(
+    bench: Benchmark, server: KinesisServerProcess, pool: ProcessPoolExecutor, name: str, case: Case, rounds: int
+) -> None:
+    """Read a backlog by the default options and by the others in turn."""
+    stream, records = f"slots-{name}", int(case.seconds * SHARD_RATE * 1e6 * SHARDS / case.size)
+    backlog = records, case.size
+    server.create_stream(stream, SHARDS)
+    fill(server, stream, *backlog)
+    made = OPTIONS | {"streamName": stream, "endpointUrl": server.url}
+    side(server, pool, made | UNPACED, backlog, Calls())()  # the slots import what they need
+    sides = {"default options": made, case.other: {**made, **case.options}}
+    calls = {each: Calls() for each in sides}
+    runs = {each: side(server, pool, options, backlog, calls[each]) for each, options in sides.items()}
+    default, other = interleaved(runs, rounds)
+    if case.other == FREE:
+        bench.show(name, other, "MB/s")
+        service = Side("the service's limit", [SHARDS * SHARD_RATE])
+        other = min(service, other, key=lambda one: one.median)
+    bench.compare(name, default, other, "MB/s")
+    for each, counted in calls.items():
+        bench.row(
+            f"A shard's GetRecords, {name}, {case.seconds} s of 2 MB/s",
+            {
+                "side": each,
+                "calls a second": statistics.median(counted.a_second),
+                "most in a second": statistics.median(counted.most),
+                "MB a second": statistics.median(counted.megabytes),
+                "refused in all rounds": counted.refused,
+            },
+        )
+    server.delete_stream(stream)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,15 @@
-"""Many streams in one session: when each has its first row, whether one ends, and what they cost while nothing comes.
+"""Streams of one session: when each has its first row, whether one ends, and what they cost while nothing comes.
 
 `start`: ten streams, started one behind the other in a new session with local[2], each with a row that waits for it;
 the default options. The seconds are those from the first `start()` to the last first row. Each format is beside ten
 streams of a source in Python that does nothing but what Spark demands of one (`ready_rows`), whose row is there: what
 Spark itself takes on this machine. The formats take turns. A stream that ended is counted, with what it said.
+
+`first`: where the seconds before the first row go, for one stream at a time: the first of a new session (cold), and
+more behind it (warm). `start() to the trigger with rows` has the start of the source process and its imports (with
+Pub/Sub those of the fetcher too), `latestOffset` the listing and the search, `in it to the rows` the partitions, the
+start of workers and the task; `processor` is that of all the session consists of. `ready_rows` shows what Spark itself
+takes.
 
 `idle`: so many streams (`--streams`) of a format in one session, left alone after their first rows. Counted are the
 processor time and the memory of all that the session consists of: JVM, Python, source processes, fetchers, workers.
@@ -12,6 +18,7 @@ processor time and the memory of all that the session consists of: JVM, Python, 
 from __future__ import annotations
 
 import contextlib
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +41,7 @@ Servers = Callable[[int], contextlib.AbstractContextManager[Options]]
 AT_ONCE = 10
 MINUTE = 60.0
 WARM_UP_SECONDS = 15.0
+WARM_STREAMS = 3
 
 
 @contextlib.contextmanager
@@ -128,6 +136,27 @@ def start(benchmark: Benchmark, names: list[str], tries: int) -> None:
             benchmark.compare(f"start-{name}", *sides, "s to the last first row", less_is_better=True)
 
 
+def first(benchmark: Benchmark, name: str, tries: int) -> None:
+    """The stages before the first row: so many new sessions, each with streams behind the first."""
+    found: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    for _ in range(tries):
+        with (
+            FORMATS[name](1 + WARM_STREAMS) as options,
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            Program("_streams_side.py") as program,
+        ):
+            next(program.reports())
+            for number, each in enumerate(options):
+                command = {"do": "first", "name": name, "options": each, "checkpoint": f"{folder}/{number}"}
+                before = program.cpu_seconds()
+                stages = program.ask(command)
+                found["warm" if number else "cold"].append(stages | {"processor": program.cpu_seconds() - before})
+    for session, runs in found.items():
+        stages = {stage: statistics.median(run[stage] for run in runs) for stage in runs[0]}
+        cells: dict[str, str | float] = {"format": name, "session": session, "streams": float(len(runs))}
+        benchmark.row("Seconds before the first row, medians", cells | stages)
+
+
 def idle(benchmark: Benchmark, name: str, count: int, seconds: float) -> None:
     """So many streams that have nothing to do."""
     with streams(name, count) as (program, took, ended):
@@ -149,7 +178,7 @@ def idle(benchmark: Benchmark, name: str, count: int, seconds: float) -> None:
 def main() -> None:
     """Run the benchmark."""
     made = parser(__doc__ or "")
-    made.add_argument("--tries", type=int, default=20, help="sessions of each format, of `start`")
+    made.add_argument("--tries", type=int, default=20, help="sessions of each format, of `start` and `first`")
     made.add_argument("--streams", type=int, nargs="*", default=[1, 10, 50], help="streams of a session, of `idle`")
     made.add_argument("--formats", nargs="*", default=list(FORMATS), choices=FORMATS, help="only these")
     made.add_argument("--seconds", type=float, default=MINUTE, help="how long they are left alone, of `idle`")
@@ -158,6 +187,9 @@ def main() -> None:
     benchmark.settings(master="local[2]", at_once=AT_ONCE, tries=options.tries, trigger="none")
     if not options.cases or "start" in options.cases:
         start(benchmark, options.formats, options.tries)
+    if not options.cases or "first" in options.cases:
+        for name in options.formats:
+            first(benchmark, name, options.tries)
     if not options.cases or "idle" in options.cases:
         for name in options.formats:
             for count in options.streams:
