@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.chaos.support.spark_job import LOG_NAME, SINK_NAME
+from tests.chaos.support.spark_job import LOG_NAME, SINK_NAME, entries
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,7 @@ class Findings:
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
     """Every run of a batch, in order: ``batch``, ``rows``, ``digest``."""
-    try:
-        return [json.loads(line) for line in (folder / LOG_NAME).read_text().splitlines()]
-    except FileNotFoundError:
-        return []
+    return entries(folder / LOG_NAME)
 
 
 def rows_in_sink(folder: Path) -> int:

@@ -109,10 +109,7 @@ class SparkJob:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of a kind so far."""
-        with contextlib.suppress(FileNotFoundError):
-            lines = self._events_path.read_text().splitlines()
-            return [event for event in map(json.loads, lines) if event["event"] == kind]
-        return []
+        return [event for event in spark_job.entries(self._events_path) if event["event"] == kind]
 
     def wait_for(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
         """Wait until a condition holds.

@@ -71,6 +71,15 @@ def append(path: Path, entry: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
+def entries(path: Path) -> list[dict[str, Any]]:
+    """Every entry that `append` has written: one that is being written may be seen in part, and counts when whole."""
+    try:
+        whole, _, _ = path.read_text().rpartition("\n")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
     """A Spark session that keeps its temporary files in a folder; settings may give it another master."""
     return (

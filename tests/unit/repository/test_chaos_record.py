@@ -12,7 +12,8 @@ from tests.chaos.rigs.kinesis_kills import MODES, KillPlan
 from tests.chaos.rigs.kinesis_load import keys_out_of_order
 from tests.chaos.rigs.network_flows import FLOWS
 from tests.chaos.support.record import ROOT, Record, RecordMismatchError, upper_bound
-from tests.chaos.support.sink import Findings, examine
+from tests.chaos.support.sink import Findings, attempts, examine
+from tests.chaos.support.spark_job import LOG_NAME
 
 SETTINGS = {"messages": 10}
 
@@ -35,6 +36,15 @@ def test_a_record_goes_on_with_its_seed_and_its_trials(tmp_path: Path) -> None:
     assert (summary["trials"], summary["failed"], summary["lost"], summary["messages"]) == (2, 1, 2, 20)
     assert summary["victims"] == {"jvm": 2}
     assert summary["failure_rate_upper_bound_95"] is None
+
+
+def test_a_run_of_a_batch_counts_when_its_line_is_whole(tmp_path: Path) -> None:
+    assert attempts(tmp_path) == []
+    runs = [{"batch": number, "rows": 3, "digest": "d"} for number in range(2)]
+    text = "".join(json.dumps(run) + "\n" for run in runs)
+    for cut in range(len(text) + 1):
+        (tmp_path / LOG_NAME).write_text(text[:cut])
+        assert attempts(tmp_path) == runs[: text[:cut].count("\n")]
 
 
 def test_each_kind_of_victim_has_the_bound_that_its_own_kills_support(tmp_path: Path) -> None:
