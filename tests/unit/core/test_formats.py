@@ -61,6 +61,15 @@ import connectors.kafka.datasource, connectors.kinesis.datasource, connectors.pu
 heavy = {"compute", "ledger", "sink"}
 print(*[name for name in sys.modules if name.startswith(("connectors.", "pyarrow.")) and heavy & set(name.split("."))])
 """
+OPEN = """
+from connectors.spool.ledger.segment_log import Manifest, SegmentEntry
+from connectors.spool.store.local import LocalStore
+store = LocalStore(sys.argv[2], "0" * 16)
+manifest = Manifest.of([SegmentEntry("f", 0, 0, 3, "digest", times, 3, 30) for times in (None, (1, 2))])
+manifest.write(store, "s", "1-0")
+Manifest.read(store, "s", "1-0", manifest.digest)
+print("pyarrow.compute" in sys.modules)
+"""
 
 
 def run(code: str, missing: str, *more: str) -> list[str]:
@@ -110,6 +119,11 @@ def test_a_task_of_a_sink_says_which_extra_it_needs() -> None:
 def test_planners_and_tasks_of_readers_import_no_sink_no_ledger_and_no_functions_of_arrow() -> None:
     """A stream has four such processes before its first row, and what they import is most of their start."""
     assert run(READERS, "nothing") == [""]
+
+
+def test_a_spool_is_opened_without_functions_of_arrow(tmp_path: Path) -> None:
+    """Their import takes as long as reading the manifests of a hundred thousand segments."""
+    assert run(OPEN, "nothing", str(tmp_path)) == ["False"]
 
 
 def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
