@@ -184,6 +184,16 @@ def _pubsub_rows(record: Record) -> str:
 
 SIZES = ("100", "200", "1024")
 WRITES = ("values-200", "keys-200", "values-1024", "keys-1024")
+PEER_CASES = {
+    "Kinesis read on Spark 4.1, a backlog of 100 B / 1 KB": ("100", "1024"),
+    "the same at the defaults, within the service's limits": ("default-100", "default-1024"),
+    "a short query: 40 records, first of a session / 200,000 of 100 B / 60,000 of 1 KB, warm": (
+        "few",
+        "told-100",
+        "told-1024",
+    ),
+    "Kinesis write on Spark 4.1, 20,000 rows, aggregated / not": ("sink", "sink-plain"),
+}
 ASKED = (
     Asked(
         "Kafka batch read, 100 B / 200 B / 1 KB",
@@ -242,6 +252,11 @@ ASKED = (
         more=_partitions,
     ),
     Asked("Kinesis read, 100 B / 1 KB", "a loop of boto3", ">= 12 / 8", "kinesis_read", ("wall-100", "wall-1024")),
+    *(
+        Asked(words, "awslabs' connector", ">= 1.0", "kinesis_peer", tuple(f"{case}{ending}" for case in cases))
+        for name, cases in PEER_CASES.items()
+        for words, ending in ((name, ""), ("its processor time", "-cpu"))
+    ),
     Asked("Pub/Sub fetch, 100 B / 1 KB", "Google's client", "no less than 40 / 15", "pubsub_fetch", ("100B", "1KB")),
     Asked(
         "Pub/Sub to Spark's noop sink, 1 KB",
