@@ -139,7 +139,7 @@ class LatestRecord:
 
     @property
     def is_searching(self) -> bool:
-        """Whether more lies ahead than was seen, and where the newest record is is not known yet."""
+        """Whether more lies ahead than was seen, and the place of the newest record is not known yet."""
         return self._times is not None or (self._walking and not self.settled)
 
     def skip_to(self, seen: Seen) -> None:
