@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import time
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tests.chaos.rigs.lakehouse_sources import Source
 from tests.chaos.support import processes
 from tests.chaos.support.lakehouse_tables import RUNS_NAME, batches, numbers, row_count
 from tests.chaos.support.spark import GONE_SECONDS, SparkJobs, first_line
+from tests.chaos.support.spark_job import entries
 
 HEALING_SECONDS = 90.0
 """At most so long nothing new may come to the table."""
@@ -160,7 +160,7 @@ class KillTrial:
 
     def _outcome(self) -> dict[str, Any]:
         plan, seen, committed = self._plan, numbers(self._table), batches(self._table)
-        runs = [json.loads(line) for line in self._runs()]
+        runs = entries(self._folder / RUNS_NAME)
         counted = {
             "lost": sum(not seen[number] for number in range(plan.records)),
             "doubled": sum(count - 1 for count in seen.values()),
@@ -188,7 +188,3 @@ class KillTrial:
             },
             "query_errors": [first_line(error) for error in self._errors],
         }
-
-    def _runs(self) -> list[str]:
-        path = self._folder / RUNS_NAME
-        return path.read_text().splitlines() if path.exists() else []
