@@ -77,10 +77,9 @@ def under_load(kind: str, systems: dict[str, tuple[int, ...]]) -> list[Part]:
 PARTS = (  # first what is asked for, and of that the breadth
     Part("kinesis_read"),
     *(
-        Part("kinesis_peer", cases, rounds=5)
-        for cases in (("100", "1024", "told-100", "told-1024", "few"), ("sink", "sink-plain"))
+        Part("kinesis_peer", tuple(cases.split()), rounds=5)
+        for cases in ("100 1024 told-100 told-1024 few", "sink sink-plain", "default-100", "default-1024")
     ),
-    *(Part("kinesis_peer", (f"default-{size}",), rounds=5) for size in (100, 1024)),
     Part("pubsub_fetch", ("100B", "1KB")),
     Part("kafka_read", ("batch-200", "stream-200")),
     Part("kafka_latency"),
