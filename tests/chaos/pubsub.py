@@ -23,13 +23,12 @@ from tests.chaos.rigs.pubsub_sweep import own_object_store, run_sweep
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
-from tests.support.pubsub_growth import footprints, grown
+from tests.support.pubsub_growth import BASE_BATCH, footprints, grown
 from tests.support.pubsub_rig import PubSubRig
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2
 PARTS = ("sweep", "object_sweep", "external_sweep", "random_kills", "growth")
-BASE_BATCH = 400
 
 
 @dataclass(frozen=True)

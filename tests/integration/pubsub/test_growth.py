@@ -6,14 +6,14 @@ from pathlib import Path
 
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import InProcessWorkers
-from tests.support.pubsub_growth import Footprint, footprints, grown
+from tests.support.pubsub_growth import BASE_BATCH, Footprint, footprints, grown
 from tests.support.pubsub_rig import PubSubRig
 
 
-def test_memory_and_files_after_1000_batches_are_within_a_tenth_of_those_after_200(tmp_path: Path) -> None:
+def test_memory_and_files_after_1000_batches_are_within_a_tenth_of_those_after_400(tmp_path: Path) -> None:
     with PubSubServer(event_limit=0, keep_acked_messages=100) as server:
         rig = PubSubRig(server, server.endpoint, tmp_path, InProcessWorkers())
-        early, late = footprints(rig, [200, 1000])
+        early, late = footprints(rig, [BASE_BATCH, 1000])
     assert grown(late, early) == []
 
 
