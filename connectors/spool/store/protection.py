@@ -62,10 +62,9 @@ def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
     user, is_link = os.geteuid(), stat.S_ISLNK(information.st_mode)
     may_be_roots = is_link or what in {_PARENT, _INSIDE}
     if information.st_uid != user and not (may_be_roots and information.st_uid == _ROOT):
-        text = (
-            f"The owner of {what}, uid {information.st_uid}, could take the spool away; this process runs as uid {user}"
-        )
-        action = f"Make uid {user} the owner (chown), run as that user, or choose another spoolLocation."
+        owner = information.st_uid
+        text = f"The owner of {what}, uid {owner}, could take the spool away; this process runs as uid {user}"
+        action = f"Make uid {user} the owner (chown), run as uid {owner}, or choose another spoolLocation."
         raise SpoolError("SPOOL_FOREIGN_OWNER", text, str(path), action)
     # The sticky bit lets nobody rename or delete what belongs to another user, but anybody may add files.
     if is_link or (information.st_mode & stat.S_ISVTX and what is _PARENT):
