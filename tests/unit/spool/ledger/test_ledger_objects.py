@@ -25,7 +25,7 @@ from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import decode, encode
-from connectors.spool.ledger.writer_lock import spool_holder
+from connectors.spool.ledger.writer_lock import LEASE_NAME, spool_holder
 from connectors.spool.segments.segment import checksum
 from connectors.spool.store.base import Holder
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
@@ -353,21 +353,24 @@ def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> N
 
 
 def test_taking_over_is_not_stopped_by_a_renewal_meanwhile(spool: ObjectSpool, server: ObjectStoreServer) -> None:
-    first, second = spool.lease(), spool.lease(take_over=True)
+    first = spool.lease()
     first.acquire()
     lease = decode(server.objects[LEASE], LEASE)
 
     def renew() -> None:
         for count in range(50):
-            server.objects[LEASE] = encode(lease | {"count": count})
+            data, version = spool.store.read_version(LEASE_NAME) or (b"", None)
+            if version is not None and decode(data, LEASE)["nonce"] == lease["nonce"]:
+                spool.store.swap(LEASE_NAME, encode(lease | {"count": count}), version)
             time.sleep(0.002)
 
     renewing = threading.Thread(target=renew)
     renewing.start()
     while renewing.is_alive():
+        server.objects[LEASE] = encode(lease)  # the first has it again
+        second = spool.lease(take_over=True)
         second.acquire()
         second.release()
-        second = spool.lease(take_over=True)
     renewing.join()
     first.release()
 
