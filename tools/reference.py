@@ -63,106 +63,98 @@ _PUBSUB_GROUPS = (
     Group(
         "The spool",
         "stream, batch",
-        "spoolLocation spoolDurability spoolRetention maxSpoolBytes segmentCompression takeOver spoolEndpoint "
-        "spoolRegion spoolKeyId spoolSecret spoolSessionToken spoolCredentialsFile",
+        "spoolLocation spoolRetention maxSpoolBytes segmentCompression takeOver spoolEndpoint",
     ),
-    Group("Credentials and connection", _ALL, "credentialsFile endpoint allowInsecure"),
+    Group("Credentials and connection", _ALL, "credentialsFile endpoint"),
     Group("Outages", _ALL, "retryTimeout"),
-    Group("Credentials by parts, as on Databricks", "stream, batch", "clientEmail clientId privateKey privateKeyId"),
-    Group("Where to begin", "stream", "startingTimestamp startingSnapshot startTimeout"),
-    Group("Where to begin and to end in the spool", "stream, batch", "startingPosition endingPosition"),
+    Group("Credentials by parts, as on Databricks", "stream, batch", "clientEmail"),
+    Group("Where to begin", "stream", "startingTimestamp startTimeout"),
+    Group("Where to begin and to end in the spool", "stream, batch", "startingPosition"),
     Group(
         "Batches",
         "stream",
-        "maxRecordsPerTrigger maxBytesPerTrigger availableNow availableNowQuiet availableNowMaxWait failOnDataLoss",
+        "maxRecordsPerTrigger availableNow availableNowQuiet failOnDataLoss",
     ),
-    Group("Tasks", "stream, batch", "partitionBytes maxPartitions"),
+    Group("Tasks", "stream, batch", "partitionBytes"),
     Group("Duplicates", "stream", "dedupHorizon dedupAttribute dedupEpoch maxIdIndexBytes"),
     Group(
         "Fetching",
         "stream",
-        "fetchers streams fetch maxFetchPeriod segmentBytes segmentRecords maxOutstandingBytes maxOutstandingMessages "
-        "maxReaderAge",
+        "fetchers streams fetch maxFetchPeriod segmentBytes maxOutstandingBytes maxReaderAge",
     ),
-    Group("A peek", "batch", "peekTime peekMaxRows"),
+    Group("A peek", "batch", "peekTime"),
 )
 _PUBSUB_SINK_GROUPS = (
-    Group("What to write", "write", "topicId idAttribute"),
-    Group("Requests", "write", "maxOutstandingRequests maxOutstandingBytes publishTimeout"),
+    Group("What to write", "write", "topicId"),
+    Group("Requests", "write", "maxOutstandingRequests"),
 )
 _KAFKA_GROUPS = (
     Group(
         "Connection and authentication",
         _ALL,
-        "kafka.bootstrap.servers kafka.sasl.password kafka.sasl.jaas.config kafka.sasl.oauthbearer.client.secret "
-        "kafka.sasl.oauthbearer.assertion.private.key.pem kafka.sasl.oauthbearer.assertion.private.key.passphrase "
-        "kafka.ssl.key.pem kafka.ssl.key.password kafka.ssl.keystore.password tokenProvider",
+        "kafka.bootstrap.servers",
     ),
     Group("Outages", _ALL, "retryTimeout"),
 )
 _KAFKA_SOURCE_GROUPS = (
-    Group("What to read: one of three", "stream, batch", "subscribe subscribePattern assign"),
+    Group("What to read: one of three", "stream, batch", "subscribe"),
     Group("Columns", "stream, batch", "includeHeaders"),
     Group(
         "Where to begin",
         "stream, batch",
-        "startingOffsets startingTimestamp startingOffsetsByTimestamp startingOffsetsByTimestampStrategy",
+        "startingOffsets startingTimestamp startingOffsetsByTimestampStrategy",
     ),
-    Group("Where to end", "batch", "endingOffsets endingTimestamp endingOffsetsByTimestamp"),
-    Group("Batches", "stream", "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay availableNow"),
-    Group("Tasks", "stream, batch", "minPartitions maxRecordsPerPartition failOnDataLoss"),
+    Group("Where to end", "batch", "endingOffsets endingTimestamp"),
+    Group("Batches", "stream", "maxOffsetsPerTrigger availableNow"),
+    Group("Tasks", "stream, batch", "minPartitions failOnDataLoss"),
     Group(
         "Groups, time limits and retries",
         "stream, batch",
-        "groupIdPrefix kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs",
+        "groupIdPrefix",
     ),
     Group("Tools that watch a group", "stream", "commitOffsetsToGroup"),
 )
 _KAFKA_SINK_GROUPS = (
     Group("What to write", "write", "topic writeTimestamps includeHeaders dedupHeaders"),
-    Group("Exactly once", "stream write", "deliveryGuarantee markerTopic onMissingMarker transactionalIdPrefix"),
+    Group("Exactly once", "stream write", "deliveryGuarantee"),
 )
 _KINESIS_GROUPS = (
-    Group("The service", _ALL, "region endpointUrl stsEndpoint allowInsecure"),
+    Group("The service", _ALL, "region"),
     Group(
         "Credentials",
         _ALL,
-        "awsAccessKey awsSecretKey awsSessionToken profile roleArn roleExternalId roleSessionName",
+        "awsAccessKey",
     ),
-    Group("Outages", _ALL, "retryTimeout numRetries maxRetryInterval"),
+    Group("Outages", _ALL, "retryTimeout numRetries"),
 )
 _KINESIS_SOURCE_GROUPS = (
-    Group("What to read", "stream, batch", "streamName streamARN deaggregate"),
-    Group("Where to begin", "stream, batch", "initialPosition initialTimestamp"),
-    Group("Where to end", "batch", "endingPosition endingTimestamp"),
-    Group("Batches", "stream", "maxRecordsPerTrigger maxBytesPerTrigger availableNow preserveShardOrder"),
-    Group("Tasks and loss", "stream, batch", "minPartitions maxPartitions failOnDataLoss"),
+    Group("What to read", "stream, batch", "streamName deaggregate"),
+    Group("Where to begin", "stream, batch", "initialPosition"),
+    Group("Where to end", "batch", "endingPosition"),
+    Group("Batches", "stream", "maxRecordsPerTrigger availableNow preserveShardOrder"),
+    Group("Tasks and loss", "stream, batch", "minPartitions failOnDataLoss"),
     Group(
         "Polling",
         "stream, batch",
-        "maxRecordsPerFetch minFetchPeriod maxFetchRate idleFetchPeriod probeWindow shardFetchInterval "
-        "maxShardsPerDescribe",
+        "maxRecordsPerFetch shardFetchInterval",
     ),
     Group(
         "Enhanced fan-out",
         "stream",
-        "consumerMode consumerName consumerNamePrefix consumerARN registeredConsumerIdType "
-        "requireConsumerDeregistration registerConsumerTimeoutInterval spoolLocation maxSpoolBytes fetchers "
-        "maxFetchPeriod subscriptionStallInterval",
+        "consumerMode consumerName",
     ),
 )
 _KINESIS_SINK_GROUPS = (
-    Group("What to write", "write", "streamName streamARN ordered"),
-    Group("Requests", "write", "aggregation aggregationMaxSize maxRecordsPerRequest maxBytesPerRequest"),
+    Group("What to write", "write", "streamName"),
+    Group("Requests", "write", "aggregation"),
 )
 _AVRO_GROUPS = (
-    Group("Bad records", "from", "mode on.error"),
+    Group("Bad records", "from", "mode"),
     Group("What stands before a message", "from", "wire.format"),
     Group(
         "Schemas and types of columns",
         "from",
-        "avroSchema datetimeRebaseMode recursiveFieldMaxDepth enableStableIdentifiersForUnionType "
-        "stableIdentifierPrefixForUnionType",
+        "avroSchema",
     ),
 )
 _AVRO_WRITE_GROUPS = (
@@ -170,58 +162,52 @@ _AVRO_WRITE_GROUPS = (
     Group(
         "Writing by a schema registry",
         "to",
-        "topic subject.name.strategy auto.register.schemas use.latest.version schema.id.serializer",
+        "topic subject.name.strategy auto.register.schemas schema.id.serializer",
     ),
 )
 _JSON_GROUPS = (
-    Group("Bad records", "from", "mode on.error columnNameOfCorruptRecord"),
+    Group("Bad records", "from", "mode columnNameOfCorruptRecord"),
     Group("Types of columns", "from", "recursiveFieldMaxDepth"),
     Group(
         "How JSON is read",
         "from",
-        "allowComments allowUnquotedFieldNames allowSingleQuotes allowNumericLeadingZeros "
-        "allowBackslashEscapingAnyCharacter allowUnquotedControlChars allowNonNumericNumbers dateFormat "
-        "timestampFormat timeZone locale enableDateTimeParsingFallback maxNestingDepth maxNumLen maxStringLen",
+        "allowComments",
     ),
 )
 _PROTOBUF_GROUPS = (
-    Group("Bad records", "from, to", "mode on.error"),
+    Group("Bad records", "from, to", "mode"),
     Group(
         "Types of columns",
         "from",
-        "recursive.fields.max.depth convert.any.fields.to.json emit.default.values enums.as.ints upcast.unsigned.ints "
-        "unwrap.primitive.wrapper.types retain.empty.message.types",
+        "recursive.fields.max.depth",
     ),
-    Group("Confluent's wire format", "from, to", "wire.format use.deprecated.format"),
+    Group("Confluent's wire format", "from, to", "wire.format"),
 )
 _REGISTRY_GROUPS = (
-    Group("The registry", "from, to", "type schema.registry.address schema.registry.subject"),
+    Group("The registry", "from, to", "type"),
     Group(
         "Authentication",
         "from, to",
-        "confluent.schema.registry.basic.auth.user.info confluent.schema.registry.bearer.auth.token "
-        "confluent.schema.registry.basic.auth.credentials.source allow.insecure",
+        "confluent.schema.registry.basic.auth.user.info allow.insecure",
     ),
     Group(
         "TLS",
         "from, to",
-        "confluent.schema.registry.ssl.ca.location confluent.schema.registry.ssl.certificate.location "
-        "confluent.schema.registry.ssl.key.location confluent.schema.registry.ssl.key.password",
+        "confluent.schema.registry.ssl.ca.location",
     ),
-    Group("Time limits", "from, to", "request.timeout retry.timeout"),
+    Group("Time limits", "from, to", "request.timeout"),
 )
 
 
 _GLUE_GROUPS = (
-    Group("The registry", "from, to", "type registryName schemaName region endpointUrl"),
-    Group("Writing", "to", "schemaAutoRegistrationEnabled compression"),
+    Group("The registry", "from, to", "type region"),
+    Group("Writing", "to", "schemaAutoRegistrationEnabled"),
     Group(
         "Authentication",
         "from, to",
-        "awsAccessKey awsSecretKey awsSessionToken profile roleArn roleExternalId roleSessionName stsEndpoint "
-        "allowInsecure",
+        "awsAccessKey stsEndpoint",
     ),
-    Group("Time limits", "from, to", "request.timeout retry.timeout"),
+    Group("Time limits", "from, to", "request.timeout"),
 )
 
 

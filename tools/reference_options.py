@@ -23,7 +23,7 @@ class Group:
     Attributes:
         title: the heading of the group.
         used_by: what reads them: stream, batch, write.
-        names: the options, separated by blanks.
+        names: the options, separated by blanks. One that no group names stands behind the one declared before it.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Declared:
 
     Attributes:
         cls: declares the options.
-        groups: all options of the class, without those of `shown_above`.
+        groups: of the options of the class, without those of `shown_above`.
         required: the heading of the options that a query must have.
         shown_above: a class whose options the table has already.
     """
@@ -51,19 +51,28 @@ class Declared:
         """Return heading, use and declaration of each option, the required ones first.
 
         Raises:
-            ValueError: an option is in no group or in two, or a group names none.
+            ValueError: a group names what is no option or is in another group, or none names the first option.
         """
         above = declared_options(self.shown_above).values() if self.shown_above else ()
         shown = {option.name: option for option in above}
         options = {one.name: one for one in declared_options(self.cls).values() if shown.get(one.name) != one}
-        grouped = [(group, name) for group in self.groups for name in group.names.split()]
-        names = [name for _, name in grouped]
-        if sorted(names) != sorted(options):
-            differing = sorted(set(names) ^ set(options)) or sorted({one for one in names if names.count(one) > 1})
-            raise ValueError(f"an option is in no group of tools/reference.py, or in two: {', '.join(differing)}")
+        named = [name for group in self.groups for name in group.names.split()]
+        wrong = [name for name in dict.fromkeys(named) if name not in options or named.count(name) > 1]
+        wrong += [name for name in list(options)[:1] if name not in named]
+        if wrong:
+            raise ValueError(
+                f"no option, in two groups, or first and in none, in tools/reference.py: {', '.join(wrong)}"
+            )
+        behind: dict[str, list[Option]] = {}
+        for name, option in options.items():
+            if name in named:
+                run = behind[name] = []
+            run.append(option)
         rows = [
-            (self.required if _required(options[name]) else group.title, group.used_by, options[name])
-            for group, name in grouped
+            (self.required if _required(option) else group.title, group.used_by, option)
+            for group in self.groups
+            for name in group.names.split()
+            for option in behind[name]
         ]
         return sorted(rows, key=lambda row: row[0] != self.required)
 
@@ -72,7 +81,7 @@ def option_pages(*declared: Declared) -> tuple[list[str], list[str]]:
     """Return one table of all options, and their details in the same order; required options come first.
 
     Raises:
-        ValueError: an option is in no group or in two, or a group names none.
+        ValueError: the groups do not fit the options.
     """
     rows = [row for each in declared for row in each.ordered()]
     firsts = {each.required for each in declared}
