@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from connectors.core import errors as core_errors
-from tools.error_codes import ErrorCode, Meaning, error_codes
-from tools.error_summaries import SUMMARIES
 
-__all__ = ["errors_page"]
+__all__ = ["ErrorCode", "error_codes", "errors_page"]
 
+_TABLE: Final = Path(__file__).with_name("error_codes.toml")
 _INTRO: Final = """\
-Generated from the code by `./dev docs`. Every error begins with its code: `[CODE] what is wrong (where). What to do.`
+Every error begins with its code: `[CODE] what is wrong (where). What to do.`
 The code is stable, and is the attribute `code` of the error where it is caught in the driver; the texts may get better.
 What comes from `load()`, from a task or from the source's process reaches the driver inside of an error of Spark's,
 often with a traceback: **the last line of the traceback has the code and the text**. Lines of the log and
 findings of `connectors doctor` and `connectors spool verify` have codes too.
 
-Below are a table for each connector, and then [all texts of each code](#in-detail)."""
+Below are a table for each connector, and then [what to do about each code](#in-detail)."""
 _GROUPS: Final = {
     "option": "Options, offsets and the network",
     "pubsub": "`pubsub`",
@@ -35,24 +38,9 @@ _GROUPS: Final = {
     "doctor": "This machine and its Spark",
     "command": "Commands",
 }
-_PREFIXES: Final = {
-    "OPTION": "option",
-    "OFFSET": "option",
-    "PUBSUB": "pubsub",
-    "KINESIS": "kinesis",
-    "KAFKA": "kafka",
-    "SPOOL": "spool",
-    "FETCHER": "spool",
-    "FETCHERS": "spool",
-    "FETCH": "spool",
-    "PACKAGES": "doctor",
-    "CLOCK": "doctor",
-    "SPARK": "doctor",
-}
 _DETAIL: Final = """\
-All texts of each code, and what to do, in the order of the alphabet. A part of a text that only a run knows is shown as
-its name in angle brackets, or as three dots."""
-_PACKAGES: Final = {"core": "option", "functions": "protobuf", **{name: name for name in _GROUPS if name != "option"}}
+What each code means and what to do, in the order of the alphabet. The error itself has more: it names what is wrong
+with its values, and where."""
 _KINDS: Final = {
     "warning": "a line of the log",
     "finding": "a finding",
@@ -60,47 +48,60 @@ _KINDS: Final = {
 }
 
 
-def errors_page() -> str:
-    """Return the page: a table for each connector, and then the details of all codes.
+@dataclass(frozen=True)
+class ErrorCode:
+    """A stable code of an error, a warning or a finding, as the table declares it.
+
+    Attributes:
+        kinds: the classes of its errors; ``warning`` for a line of the log, ``finding`` for one of a check.
+        meaning: what is wrong, in Markdown.
+        action: what to do, in Markdown; may be empty.
+    """
+
+    code: str
+    kinds: tuple[str, ...]
+    meaning: str
+    action: str
+
+
+@cache
+def error_codes() -> dict[str, tuple[ErrorCode, ...]]:
+    """Return the codes of ``tools/error_codes.toml`` by the group of the page that they stand in, each group sorted.
 
     Raises:
-        ValueError: a code has several texts and no summary, or a summary is about no code.
+        ValueError: the table has another group, or a code stands in two of them.
+        TypeError: an entry lacks a key, or has one that is unknown.
     """
-    codes = error_codes()
-    wrong = {code.code for code in codes if len(_texts(code)) > 1 or not _texts(code)[0]} - set(SUMMARIES)
-    wrong |= set(SUMMARIES) - {code.code for code in codes}
-    if wrong:
-        raise ValueError(f"missing in tools/error_summaries.py, or too many there: {', '.join(sorted(wrong))}")
-    grouped: dict[str, list[ErrorCode]] = {name: [] for name in _GROUPS}
-    for code in codes:
-        grouped[_group(code)].append(code)
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    codes = [code for group in table.values() for code in group]
+    if set(table) != set(_GROUPS) or len(set(codes)) < len(codes):
+        raise ValueError(f"{_TABLE.name}: the groups are {', '.join(_GROUPS)}, and each code stands in one of them")
+    return {name: tuple(_declared(code, **entry) for code, entry in sorted(table[name].items())) for name in _GROUPS}
+
+
+def errors_page() -> str:
+    """Return the page: a table for each connector, and then the details of all codes."""
     parts = ["# Error codes", _INTRO, "## Kinds of errors", "\n".join(_classes())]
-    for name, group in grouped.items():
+    for name, group in error_codes().items():
         rows = [_row(code) for code in group]
         parts += [f"## {_GROUPS[name]}", "\n".join(["| code | kind | meaning |", "|---|---|---|", *rows])]
     parts += ["## In detail", _DETAIL]
+    codes = sorted((code for group in error_codes().values() for code in group), key=lambda code: code.code)
     return "\n\n".join(parts + [part for code in codes for part in _section(code)]) + "\n"
 
 
-def _texts(code: ErrorCode) -> list[str]:
-    return list(dict.fromkeys(meaning.what for meaning in code.meanings))
+def _declared(code: str, *, kinds: list[str], meaning: str, action: str = "") -> ErrorCode:
+    return ErrorCode(code, tuple(kinds), meaning, action)
 
 
 def _row(code: ErrorCode) -> str:
     """Return the row of a table; the anchor is the one that the site gives to the heading of the details."""
     anchor = re.sub(r"[^a-z0-9_-]", "", code.code.lower())
-    meaning = SUMMARIES.get(code.code) or _escaped(code.meanings[0].what)
-    return f"| [`{code.code}`](#{anchor}) | {_kinds(code)} | {meaning.replace('|', chr(92) + '|')} |"
+    return f"| [`{code.code}`](#{anchor}) | {_kinds(code)} | {code.meaning.replace('|', chr(92) + '|')} |"
 
 
 def _kinds(code: ErrorCode) -> str:
-    kinds = dict.fromkeys(meaning.kind for meaning in code.meanings)
-    return ", ".join(_KINDS.get(kind, f"`{kind}`") for kind in kinds)
-
-
-def _group(code: ErrorCode) -> str:
-    by_prefix = _PREFIXES.get(code.code.split("_")[0])
-    return by_prefix or _PACKAGES.get(code.meanings[0].package, "command")
+    return ", ".join(_KINDS.get(kind, f"`{kind}`") for kind in code.kinds)
 
 
 def _classes() -> Iterator[str]:
@@ -119,18 +120,6 @@ def _classes() -> Iterator[str]:
 def _section(code: ErrorCode) -> Iterator[str]:
     yield f"### `{code.code}`"
     named = _kinds(code)
-    yield named[0].upper() + named[1:] + "."
-    meanings = list(dict.fromkeys((meaning.what, meaning.action) for meaning in code.meanings))
-    yield "\n".join(_line(Meaning("", what, action, "")) for what, action in meanings)
-
-
-def _line(meaning: Meaning) -> str:
-    what = _escaped(meaning.what) or "What is wrong is in its text."
-    return f"- {what}" + (f" **Do:** {_escaped(meaning.action)}" if meaning.action else "")
-
-
-def _escaped(text: str) -> str:
-    """A text as it stands, for Markdown."""
-    for mark in "\\`*<>[]":
-        text = text.replace(mark, "\\" + mark)
-    return text
+    yield f"{named[0].upper()}{named[1:]}. {code.meaning}"
+    if code.action:
+        yield f"**Do:** {code.action}"

@@ -42,8 +42,8 @@ from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
-from tools.error_codes import error_codes
 from tools.reference_commands import commands
+from tools.reference_errors import error_codes
 from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -407,7 +407,7 @@ _NAMES: tuple[tuple[str, str, Callable[[Path, str], Any]], ...] = (
 def codes_of_errors() -> frozenset[str]:
     """The codes of errors and warnings, and the texts in the code that may be."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
-    made = {code.code for code in error_codes()}
+    made = {code.code for group in error_codes().values() for code in group}
     return frozenset(made | set(re.findall(r"\b[A-Z]{3,}(?:_[A-Z0-9]+)+\b", text)))
 
 

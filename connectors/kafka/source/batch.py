@@ -152,7 +152,7 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
         end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])
     if isinstance(options.end, Specific) and not options.fail_on_data_loss:
         end |= _ends_of_log(start, end, lookup)
-    _check_order(start, end, "UNRESOLVED")
+    _check_order(start, end, resolved=False)
     requested = {partition: (start[partition], end[partition]) for partition in filter(bounds.wants, sorted(start))}
     least, most = options.min_partitions, options.max_records_per_partition
     if most is None and (least or 0) <= len(requested) and not bounds.cut_offsets:
@@ -160,7 +160,7 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
         return [part for part in ranges if part.start < 0 or part.end < 0 or part.size > 0]
     start = resolve_sentinels({partition: start[partition] for partition in requested}, lookup)
     end = resolve_sentinels({partition: end[partition] for partition in requested}, lookup)
-    _check_order(start, end, "RESOLVED")
+    _check_order(start, end, resolved=True)
     whole = [OffsetRange(*partition, start[partition], end[partition]) for partition in sorted(start)]
     if bounds.cut_offsets:
         return split_ranges(bounds.cut(whole, lookup), least, most)
@@ -173,11 +173,11 @@ def _ends_of_log(start: Offsets, end: Offsets, lookup: KafkaLookup) -> Offsets:
     beyond = {partition: offset for partition, offset in latest.items() if offset < end[partition]}
     for partition, offset in sorted(beyond.items()):
         reason = f"{partition} ends at {offset}, and endingOffsets says {end[partition]}"
-        report_data_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(partition), fail=False)
+        report_data_loss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", reason, str(partition), fail=False)
     return {partition: max(offset, start.get(partition, 0)) for partition, offset in beyond.items()}
 
 
-def _check_order(start: Offsets, end: Offsets, stage: str) -> None:
+def _check_order(start: Offsets, end: Offsets, *, resolved: bool) -> None:
     if set(start) != set(end):
         raise OffsetError(
             "KAFKA_MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
@@ -187,4 +187,4 @@ def _check_order(start: Offsets, end: Offsets, stage: str) -> None:
         )
     for partition in sorted(start):
         if start[partition] > end[partition] and end[partition] not in {EARLIEST, LATEST}:
-            raise start_behind_end(stage, partition, start[partition], end[partition])
+            raise start_behind_end(partition, start[partition], end[partition], resolved=resolved)

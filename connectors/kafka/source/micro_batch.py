@@ -212,7 +212,7 @@ class KafkaStream:
             if part.end < part.start:
                 partition = str(part.topic_partition)
                 self._report(
-                    "PARTITION_OFFSET_CHANGED",
+                    "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
                     f"Partition {partition}'s offset was changed from {part.start} to {part.end}",
                     partition,
                 )
@@ -221,9 +221,11 @@ class KafkaStream:
     def _without_deleted(self, begin: Offsets, until: Offsets) -> Offsets:
         if deleted := begin.keys() - until.keys():
             group = self._options.client.get("group.id")
-            kind = "PARTITIONS_DELETED" if group is None else "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
+            code = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+            if group is not None:
+                code = "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
             also = "" if group is None else f"; kafka.group.id is {group}, which other consumers may share"
-            self._report(kind, f"Partitions {describe(deleted)} have been deleted{also}", describe(deleted))
+            self._report(code, f"Partitions {describe(deleted)} have been deleted{also}", describe(deleted))
         return {partition: offset for partition, offset in begin.items() if partition in until}
 
     def _added(self, begin: Offsets, until: Offsets) -> Offsets:
@@ -234,21 +236,21 @@ class KafkaStream:
         first = self._lookup.ask(lambda lookup: lookup.earliest(added))
         if missing := added - first.keys():
             self._report(
-                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
+                "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
                 f"Cannot find initial offsets for partitions {describe(missing)}. They may have been deleted",
                 describe(missing),
             )
         for partition, offset in sorted(first.items()):
             if offset != 0:
                 self._report(
-                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                    "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
                     f"Added partition {partition} starts from {offset} instead of 0",
                     str(partition),
                 )
         return first
 
-    def _report(self, kind: str, reason: str, where: str) -> None:
-        report_data_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
+    def _report(self, code: str, reason: str, where: str) -> None:
+        report_data_loss(code, reason, where, fail=self._options.fail_on_data_loss)
 
     def _check_replayed(self, until: Offsets) -> None:
         """Compare the end of a batch of an earlier run with what there is: else its tasks would wait for records."""
@@ -256,7 +258,7 @@ class KafkaStream:
         for partition, end in sorted(until.items()):
             if end > latest.get(partition, end):
                 self._report(
-                    "COULD_NOT_READ_OFFSET_RANGE",
+                    "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
                     f"The unfinished batch of the checkpoint ends at {end} and partition {partition} at "
                     f"{latest[partition]}",
                     str(partition),

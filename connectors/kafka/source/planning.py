@@ -198,13 +198,16 @@ def restore_sentinels(
     return restored
 
 
-def start_behind_end(stage: str, partition: TopicPartition, start: int, end: int) -> OffsetError:
+def start_behind_end(partition: TopicPartition, start: int, end: int, *, resolved: bool) -> OffsetError:
     """Return the error for a batch read that would begin after its end.
 
-    ``stage`` is ``UNRESOLVED`` for offsets of the options, ``RESOLVED`` for those that were looked up.
+    ``resolved`` offsets were looked up; others are those of the options.
     """
+    code = "KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
+    if resolved:
+        code = "KAFKA_RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
     return OffsetError(
-        f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
+        code,
         f"The start offset {start} of {partition} is greater than its end offset {end}",
         "startingOffsets, endingOffsets",
         "Begin at or before the end. If the topic was recreated, its offsets begin at 0 again; with "

@@ -166,7 +166,7 @@ class PartitionReader:
         self._end = offsets.get(self._end, self._end)
         # An earliest offset after the end is what retention makes of a range, or of a part of one.
         if self._part.start >= 0 and self._position > self._end:
-            raise start_behind_end("RESOLVED", self._partition, self._position, self._end)
+            raise start_behind_end(self._partition, self._position, self._end, resolved=True)
 
     def _handle(self, event: Event) -> None:
         if event.name in _OUT_OF_RANGE:
@@ -214,9 +214,8 @@ class PartitionReader:
         return min(seconds, time.monotonic() - self._failed_at)
 
 
-def report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
+def report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
     """Raise a `DataLossError` with the texts of Spark's own source; unless ``fail`` is set, log it as a warning."""
-    code = f"KAFKA_DATA_LOSS.{kind}"
     if fail:
         raise DataLossError(code, f"{_WHAT}. Reason: {reason}", where, _ACTION)
     _log.warning("[%s] %s. Reason: %s (%s)", code, _WHAT, reason, where)
@@ -316,4 +315,4 @@ class OffsetGapPolicy:
 
     def _report_loss(self, reason: str) -> None:
         fail = self._settings.fail_on_data_loss
-        report_data_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=fail)
+        report_data_loss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=fail)

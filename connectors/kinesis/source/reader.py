@@ -195,9 +195,8 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
         return client.iterator(stream, shard, TRIM)
 
 
-def _report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
+def _report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
     """Raise a `DataLossError` over records that are gone if ``fail``, the option ``failOnDataLoss``; else warn."""
-    code = f"KINESIS_DATA_LOSS.{kind}"
     if fail:
         action = "If the query may go on without them, set the option failOnDataLoss to false."
         raise DataLossError(code, reason, where, action)
@@ -208,7 +207,7 @@ def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
     """Raise a `DataLossError` for a shard that was not read to its end and is not listed any more; or only warn."""
     for shard in vanished(state, listing):
         reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
-        _report_data_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
+        _report_data_loss("KINESIS_DATA_LOSS.SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
 
 
 def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
@@ -235,7 +234,7 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     if complete_ms == 0:
         known = "nothing of the shard was read before its parents were gone longer than the retention"
     _report_data_loss(
-        "TRIMMED",
+        "KINESIS_DATA_LOSS.TRIMMED",
         f"The records after {position} were trimmed: {known}, and "
         f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
         f"{pages.stream}, {pages.shard}",
@@ -291,7 +290,8 @@ def read_range(
             yield from batches(records, aggregates(records) if settings.deaggregate else None, part.name, part.shard)
     except SourceGoneError as error:
         reason = f"The shard cannot be read any more: {error}"
-        _report_data_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)
+        where = f"{part.stream}, {part.shard}"
+        _report_data_loss("KINESIS_DATA_LOSS.SHARD_GONE", reason, where, fail=settings.fail_on_data_loss)
 
 
 class _RangeReader:
@@ -377,7 +377,7 @@ class _RangeReader:
         part = self._part
         reason = f"The batch from {part.begin} ends with the record {part.end.number}, which is not there any more"
         where = f"{part.stream}, {part.shard}"
-        _report_data_loss("END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
+        _report_data_loss("KINESIS_DATA_LOSS.END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
 
     def _in_turn(self, call: Callable[[], Page]) -> Page:
         return patiently(partial(self._paced, call), self._settings.client, self._sleep)

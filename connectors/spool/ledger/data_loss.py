@@ -203,7 +203,7 @@ def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError
 
 def can_be_quarantined(error: ConnectorError) -> bool:
     """Return whether a segment is damaged or missing; foreign files and other versions are for a person to examine."""
-    return error.code == f"{SEGMENT.code}_DAMAGED"
+    return error.code == SEGMENT.damaged
 
 
 def what_is_wrong(error: ConnectorError) -> str:

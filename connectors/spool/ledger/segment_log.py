@@ -60,7 +60,8 @@ MANIFEST_FOLDER: Final = "manifests"
 MANIFEST: Final = SealedKind(
     b"SPOOLMAN",
     "A manifest of the ledger",
-    "SPOOL_RECORD",
+    "SPOOL_RECORD_DAMAGED",
+    "SPOOL_RECORD_VERSION",
     "without it nothing says which rows are in the spool",
     RESTORE,
     {"spool": str, **dict.fromkeys(("first", "base", "bytes_before"), int)},

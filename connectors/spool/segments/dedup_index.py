@@ -34,7 +34,8 @@ __all__ = ["PORTIONS", "DedupIndex", "IdRun", "RunEntry", "merge_runs", "run_nam
 RUN = SealedKind(
     b"SPOOLIDS",
     "A run of admitted ids",
-    "SPOOL_ID_RUN",
+    "SPOOL_ID_RUN_DAMAGED",
+    "SPOOL_ID_RUN_VERSION",
     "without it messages that were delivered already would be delivered again",
     "Restore the file from a backup of the spool.",
     {"space": str, "numbers": int, "hashes": int, "published": PUBLISHED},

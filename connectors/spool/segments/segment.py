@@ -93,13 +93,14 @@ _FOOTER = {"v": int, "sections": [{"kind": str, "offset": int, "length": int, "c
 class SealedKind:
     """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    `code` is the beginning of its error codes, `stake` what is lost with a file, `shape` that of its footer. All of a
-    `whole` file is read when it is opened.
+    `damaged` and `version` are the codes of its errors, `stake` is what is lost with a file, `shape` that of its
+    footer. All of a `whole` file is read when it is opened.
     """
 
     magic: bytes
     label: str
-    code: str
+    damaged: str
+    version: str
     stake: str
     action: str
     shape: Mapping[str, Any]
@@ -178,9 +179,7 @@ class SealedReader:
     def damaged(self, what: str) -> NoReturn:
         """Raise the error of a damaged file."""
         kind = self._kind
-        raise SpoolDamagedError(
-            f"{kind.code}_DAMAGED", f"{kind.label} {what}; {kind.stake}", self.where, kind.action
-        ) from None
+        raise SpoolDamagedError(kind.damaged, f"{kind.label} {what}; {kind.stake}", self.where, kind.action) from None
 
     def _read_footer(self) -> tuple[dict[str, Any], str]:
         end = len(self.data) - _TAIL.size
@@ -191,7 +190,7 @@ class SealedReader:
             self.damaged("does not end as it should")
         if version != FORMAT_VERSION:
             kind = self._kind
-            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self.where)
+            raise other_version(kind.version, kind.label, version, FORMAT_VERSION, self.where)
         text = self.data[max(end - length, 0) : end]
         actual = checksum(text)
         if actual.encode() != digest:
@@ -212,7 +211,8 @@ class SealedReader:
 SEGMENT = SealedKind(
     b"SPOOLSEG",
     "A segment",
-    "SPOOL_SEGMENT",
+    "SPOOL_SEGMENT_DAMAGED",
+    "SPOOL_SEGMENT_VERSION",
     "its rows were acked, so this may be their only copy",
     "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
     "failOnDataLoss=false.",

@@ -1,155 +1,69 @@
-"""The page of error codes has every code of the code base, however the code comes to its place."""
+"""The table of error codes has every code of the code base, and no other; errors cannot forge lines of a log."""
 
 from __future__ import annotations
 
 import logging
 import pickle
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from connectors.core.errors import OneLineFilter, ServiceUnavailableError, error_from_json, one_line
-from connectors.kinesis.client.errors import service_error
-from connectors.protobuf.errors import CONDITIONS
 from tests.support.hostile_answers import FORGED
-from tools.error_codes import ErrorCode, error_codes
+from tools.reference_errors import error_codes
 
 ROOT = Path(__file__).parents[3]
-NO_CODES = {"KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "OFFSET_OUT_OF_RANGE"}  # answers of brokers
-NO_CODES |= {"SPOOL_ID_RUN", "SPOOL_RECORD", "SPOOL_SEGMENT"}  # beginnings of codes
-NO_CODES |= {"PUBSUB_EMULATOR_HOST"}
-HEADINGS = re.findall(r"^### `(.+)`$", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+CODES = {code.code: code for group in error_codes().values() for code in group}
+NO_CODES = {"KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "OFFSET_OUT_OF_RANGE"}  # responses of brokers
+NO_CODES |= {"ARROW_DEFAULT_MEMORY_POOL", "ARROW_PRE_0_15_IPC_FORMAT", "PUBSUB_EMULATOR_HOST", "TCP_QUICKACK"}
+NO_CODES |= {"JAVA_HOME", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_REMOTE"}
 SOURCES = [
     path
     for path in sorted((ROOT / "connectors").rglob("*.py"))
     if "testing" not in path.relative_to(ROOT / "connectors").parts
 ]
-
-
-def planted(tree: Path, text: str, **others: str) -> dict[str, ErrorCode]:
-    """The codes of a tree with a module of this text, beside others."""
-    for name, source in {"planted": text, **others}.items():
-        path = tree / "connectors" / "kafka" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(source))
-    return {code.code: code for code in error_codes(tree)}
+TEXTS = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+WORD = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?"
+CLASSES = {"analysis_error": "ProtobufAnalysisError", "data_error": "ProtobufDataError"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_code_that_stands_where_an_error_is_made_is_on_the_page(path: Path) -> None:
-    """By the text alone, without the syntax tree that the page is made from."""
-    text = path.read_text(encoding="utf-8")
-    raised = set(re.findall(r'(?:Error|analysis_error|data_error)\(\s*"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"', text))
-    logged = set(re.findall(r'"\[([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\] ', text))
-    prefixed = set(re.findall(r'"((?:SPOOL|PUBSUB|KAFKA|KINESIS|OPTION|OFFSET|OBSERVE)_[A-Z0-9_]+)"', text))
-    assert raised | logged | prefixed - NO_CODES <= set(HEADINGS)
+def test_every_text_that_is_made_like_a_code_is_declared(path: Path) -> None:
+    """What begins like a declared code, what an error begins with, and what a line of the log has in brackets."""
+    beginnings = {code.partition("_")[0] for code in CODES}
+    names = set(re.findall(rf"^({WORD})\b", TEXTS[path], re.MULTILINE))  # of constants, which `__all__` has as texts
+    alike = {text for text in re.findall(rf'"({WORD})"', TEXTS[path]) if text.partition("_")[0] in beginnings} - names
+    raised = set(re.findall(rf'(?:Error|analysis_error|data_error)\(\s*"({WORD})"', TEXTS[path]))
+    logged = set(re.findall(rf'"\[({WORD})\] ', TEXTS[path]))
+    assert (alike - NO_CODES) | raised | logged <= set(CODES)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "SPOOL_SEGMENT_DAMAGED",  # the field of a declared kind, and an ending
-        "SPOOL_ID_RUN_VERSION",
-        "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",  # a beginning, and what two functions hand on
-        "KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-        "KINESIS_DATA_LOSS.TRIMMED",
-        "KINESIS_ACCESS_DENIED",  # a field of a table
-        "KINESIS_BAD_ROW",  # an imported constant
-        "KAFKA_NO_BATCH_ID",  # an argument to another package
-        "FETCH_JOB_FAILED",  # what stands behind an "or"
-        "KAFKA_ADVERTISED_UNREACHABLE",  # a copy of an error, of its class
-        "MALFORMED_PROTOBUF_MESSAGE",  # one of Spark's
-        "SUPERVISE_RESTART",  # a line of the log
-    ],
-)
-def test_a_code_that_is_put_together_is_on_the_page(code: str) -> None:
-    assert code in HEADINGS
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_error_has_the_class_that_its_code_declares(path: Path) -> None:
+    made = re.findall(rf'\b(\w+Error|analysis_error|data_error)\(\s*"({WORD})"', TEXTS[path])
+    wrong = [(name, code) for name, code in made if CLASSES.get(name, name) not in CODES[code].kinds]
+    assert wrong == []
 
 
-def test_a_code_stands_on_the_page_once() -> None:
-    assert len(set(HEADINGS)) == len(HEADINGS) > 250
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_code_is_put_together(path: Path) -> None:
+    """So that whoever searches the code for a code that was printed finds where it is made."""
+    put_together = r'f"(?:[A-Z][A-Z0-9]*[_.][A-Z0-9_.]*\{|\{[^{}"]*\}_[A-Z0-9_]+")'
+    assert re.findall(rf"(?:Error\(|_error\(|\bcode = |version\()\s*{put_together}", TEXTS[path]) == []
 
 
-def test_an_error_is_shown_with_what_is_wrong_and_what_to_do() -> None:
-    (denied,) = [code for code in error_codes() if code.code == "KINESIS_ACCESS_DENIED"]
-    assert {meaning.kind for meaning in denied.meanings} == {"AccessDeniedError"}
-    operations = ("GetRecords", "AssumeRole")
-    answer = {"Error": {"Code": "AccessDeniedException"}}
-    raised = [service_error(operation, "orders", answer) for operation in operations]
-    shown = [
-        meaning.action.format(operation=operation)
-        for meaning, operation in zip(denied.meanings, operations, strict=True)
-    ]
-    assert [(error.code, error.action) for error in raised] == [(denied.code, action) for action in shown]
+def test_every_declared_code_is_made_somewhere() -> None:
+    text = "\n".join(TEXTS.values())
+    assert [code for code in CODES if f'"{code}"' not in text and f"[{code}]" not in text] == []
 
 
-def test_one_of_sparks_errors_is_shown_with_sparks_text() -> None:
-    (parse,) = [code for code in error_codes() if code.code == "CANNOT_LOAD_PROTOBUF_CLASS"]
-    assert parse.meanings[0].what == CONDITIONS[parse.code][0]
-
-
-def test_a_caller_in_another_module_gives_a_code_and_its_text(tmp_path: Path) -> None:
-    found = planted(
-        tmp_path,
-        """
-        def refused(code: str, what: str) -> Exception:
-            return ConnectorError(f"KAFKA_{code}", what, "here", "Do it.")
-        """,
-        caller="""
-        from connectors.kafka.planted import refused
-
-        def one(name):
-            text = f"{name} is wrong"
-            raise refused("ONE", text)
-
-        def two():
-            text = "another"
-            raise refused("TWO", "always")
-        """,
-    )
-    assert {code: found[code].meanings[0].what for code in found} == {
-        "KAFKA_ONE": "<name> is wrong.",
-        "KAFKA_TWO": "always.",
-    }
-    assert found["KAFKA_ONE"].meanings[0].action == "Do it."
-
-
-def test_a_function_of_the_same_name_elsewhere_gives_nothing(tmp_path: Path) -> None:
-    text = """
-    PREFIX = "KAFKA"
-    def refused(code):
-        raise SpoolError(f"{PREFIX}_{code}", "It is so")
-    def ask():
-        refused("ONE")
-    """
-    found = planted(tmp_path, text, other=text.replace("ONE", "TWO").replace('= "KAFKA"', ': str = "SPOOL"'))
-    assert set(found) == {"KAFKA_ONE", "SPOOL_TWO"}
-
-
-def test_the_last_text_before_an_error_is_the_one_shown(tmp_path: Path) -> None:
-    found = planted(
-        tmp_path,
-        """
-        def check(full):
-            what = "first"
-            if full:
-                what = "second"
-                raise SpoolError("SPOOL_FULL", what)
-            raise SpoolError("SPOOL_EMPTY", what)
-        """,
-    )
-    assert [meaning.what for code in ("SPOOL_FULL", "SPOOL_EMPTY") for meaning in found[code].meanings] == [
-        "second.",
-        "second.",
-        "first.",
-    ]
-
-
-def test_a_code_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"connectors\.kafka\.planted:3: the code"):
-        planted(tmp_path, "\ndef check(table):\n    raise SpoolError(table['x'], 'It is so')\n")
+def test_every_meaning_and_action_is_a_sentence() -> None:
+    for code in CODES.values():
+        for text in filter(None, (code.meaning, code.action)):
+            assert text.endswith("."), code.code
+            assert not re.search(r"<|\.\.\.", re.sub(r"`[^`]*`", "", text)), f"a placeholder in {code.code}"
+    assert len(CODES) > 300
 
 
 CLEAN = "no[2J]0;title row 26/11/26 INFO forged line end"
