@@ -97,7 +97,9 @@ class ReadingSource(DataSource, ABC):
     def schema(self) -> StructType:
         """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
         self._refuse_table()
-        return self.row_schema(self.checked_options())
+        options = self.connector.read_options(self.options, streaming=None)
+        self.check(options)
+        return self.row_schema(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
@@ -125,9 +127,8 @@ class ReadingSource(DataSource, ABC):
     def row_schema(self, options: Any) -> StructType:
         """Return the schema that the options choose."""
 
-    def checked_options(self) -> Any:
-        """Return the options, as far as they can be checked before Spark says whether it reads a stream or a batch."""
-        return self.connector.read_options(self.options, streaming=None)
+    def check(self, options: Any) -> None:
+        """Raise an `OptionError` for what only the client finds wrong, without a connection."""
 
     def _refuse_table(self) -> None:
         names = {name.lower() for name in self.options} - SPARK_KEYS

@@ -51,8 +51,6 @@ __all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 _log = logging.getLogger(__name__)
 _CHECK_SECONDS: Final = 5.0
 """How long the driver waits for brokers before a write; then tasks do."""
-_POLL_MS: Final = 120_000
-"""Without a record, while brokers answer."""
 
 
 @dataclass
@@ -143,8 +141,7 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
         group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
         headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout=(options.poll_timeout_ms or _POLL_MS) / 1000,
-        waits_for_brokers=options.poll_timeout_ms is None,
+        poll_timeout=None if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000,
         run=run,
     )
 
@@ -234,11 +231,9 @@ class KafkaDataSource(ConnectorSource):
     stream_reader = KafkaStreamReader
     batch_reader = KafkaBatchReader
 
-    def checked_options(self) -> KafkaReadOptions:
-        """Return the options; a client has accepted its settings, without a connection."""
-        options: KafkaReadOptions = super().checked_options()
+    def check(self, options: KafkaReadOptions) -> None:
+        """Raise an `OptionError` for settings that a client refuses, without a connection."""
         check_settings(options.client)
-        return options
 
     def row_schema(self, options: KafkaReadOptions) -> StructType:
         """Return the schema, with or without headers."""

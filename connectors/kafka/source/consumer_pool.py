@@ -55,8 +55,8 @@ class ReadSettings:
 
     Attributes:
         group: the consumer group, which is never joined.
-        poll_timeout: seconds without any progress after which a task fails.
-        waits_for_brokers: whether brokers that do not answer are waited for by the client's ``outage_rule`` instead.
+        poll_timeout: seconds without any progress after which a task fails. None is 120 s while brokers answer, and
+            the client's ``outage_rule`` while they do not.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
             used in another: the topic may have been recreated since.
     """
@@ -66,8 +66,7 @@ class ReadSettings:
     _: KW_ONLY
     headers: bool
     fail_on_data_loss: bool
-    poll_timeout: float
-    waits_for_brokers: bool = False
+    poll_timeout: float | None
     run: str = field(default="", compare=False)
 
 

@@ -45,6 +45,8 @@ _GONE_SECONDS: Final = 1.0
 _WATERMARK_SECONDS: Final = 10.0
 _MOST_RETRIES: Final = 3
 """How often in a range an offset that exists is fetched again after the client reported it as missing."""
+_ANSWERED_SECONDS: Final = 120.0
+"""Without a record while brokers answer, unless the option ``kafkaConsumer.pollTimeoutMs`` says otherwise."""
 _REFUSED_SECONDS: Final = 5.0
 """How long rows may still arrive after an authentication failed: with an old token, it may fail between two tasks."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
@@ -60,7 +62,7 @@ def read_range(
     if 0 <= part.end <= part.start:
         return
     consumer = consumers.acquire(part, settings)
-    reader = PartitionReader(consumer, part)
+    reader = PartitionReader(consumer, part, settings)
     try:
         yield from reader.batches()
     except BaseException:
@@ -73,15 +75,22 @@ def read_range(
 class PartitionReader:
     """Reads one range: moves a position to its end and gathers the records on the way into batches."""
 
-    def __init__(self, consumer: PooledConsumer, part: OffsetRange, refused_seconds: float = _REFUSED_SECONDS) -> None:
+    def __init__(
+        self,
+        consumer: PooledConsumer,
+        part: OffsetRange,
+        settings: ReadSettings,
+        refused_seconds: float = _REFUSED_SECONDS,
+    ) -> None:
         self._refused_seconds = refused_seconds
         self._consumer = consumer
+        self._settings, self._rule = settings, settings.client.outage_rule
         self._part = part
         self._partition = part.topic_partition
         self._position, self._end = part.start, part.end
         self._gathered: list[Fetched] = []
         self._without_time = self._first_without_time = 0
-        self._gaps = OffsetGapPolicy(consumer.source, part, consumer.settings)
+        self._gaps = OffsetGapPolicy(consumer.source, part, settings)
         self._failed_at = self._ask_at = -math.inf
         self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
@@ -129,7 +138,7 @@ class PartitionReader:
         self._gathered = []
 
     def _take_batch(self) -> pa.RecordBatch:
-        headers = self._consumer.settings.headers
+        headers = self._settings.headers
         batch: pa.RecordBatch = self._gathered[0].batch(self._gathered, self._partition, headers=headers)
         self.free()
         if missing := batch.column("timestamp").null_count:
@@ -154,13 +163,12 @@ class PartitionReader:
         """Look up sentinels: a batch read is bound to offsets when its tasks run, as in Spark's own source."""
         if self._position >= 0 and self._end >= 0:
             return
-        consumer = self._consumer
-        settings, rule = consumer.settings, consumer.settings.client.outage_rule
-        seconds = rule.seconds if settings.waits_for_brokers else settings.poll_timeout
+        timeout = self._settings.poll_timeout
         try:
-            low, high = watermarks(consumer.source, self._partition, seconds)
+            seconds = self._rule.seconds if timeout is None else timeout
+            low, high = watermarks(self._consumer.source, self._partition, seconds)
         except ServiceUnavailableError as error:
-            raise (rule.ending(error) if settings.waits_for_brokers else error) from None
+            raise (self._rule.ending(error) if timeout is None else error) from None
         offsets = {EARLIEST: low, LATEST: high}
         self._position = offsets.get(self._position, self._position)
         self._end = offsets.get(self._end, self._end)
@@ -192,17 +200,17 @@ class PartitionReader:
         refusal = self._consumer.source.last_word.refusal
         if refusal is not None and seconds > self._refused_seconds:
             raise refusal
-        settings = self._consumer.settings
-        if settings.waits_for_brokers:
-            seconds = self._answered_seconds(seconds)
-        if seconds > settings.poll_timeout:
-            self._position = self._gaps.give_up(self._position, self._end)
+        timeout = self._settings.poll_timeout
+        if timeout is None:
+            seconds, timeout = self._answered_seconds(seconds), _ANSWERED_SECONDS
+        if seconds > timeout:
+            self._position = self._gaps.give_up(self._position, self._end, timeout)
             self._consumer.partition = None
 
     def _answered_seconds(self, seconds: float) -> float:
         """Return for how much of a time without progress brokers have answered; raises the error of a long outage."""
-        rule, now = self._consumer.settings.client.outage_rule, time.monotonic()
-        if seconds > min(self._consumer.settings.poll_timeout, rule.seconds) and now >= self._ask_at:
+        rule, now = self._rule, time.monotonic()
+        if seconds > min(_ANSWERED_SECONDS, rule.seconds) and now >= self._ask_at:
             try:
                 self._gaps.available(min(_WATERMARK_SECONDS, rule.seconds))
             except ServiceUnavailableError as error:
@@ -286,8 +294,8 @@ class OffsetGapPolicy:
             )
         return max(low, position) if low < end and position < high else end
 
-    def give_up(self, position: int, end: int) -> int:
-        """Return ``end`` if the records up to it are lost, after nothing arrived for the poll timeout; else raise."""
+    def give_up(self, position: int, end: int, seconds: float) -> int:
+        """Return ``end`` if the records up to it are lost, after nothing arrived for ``seconds``; else raise."""
         explain = self._source.last_word.explain
         try:
             low, high = self.available() or (0, 0)
@@ -299,8 +307,7 @@ class OffsetGapPolicy:
         raise explain(
             ServiceUnavailableError(
                 "KAFKA_POLL_TIMEOUT",
-                f"Nothing came for {self._settings.poll_timeout:g} s at offset {position}; the partition holds "
-                f"{low} to {high}",
+                f"Nothing came for {seconds:g} s at offset {position}; the partition holds {low} to {high}",
                 str(self._part),
                 "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
             )

@@ -49,16 +49,16 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
     options = parse_read_options(as_user(kafka, topic), {}, streaming=True)
-    reader = PooledConsumer(read_settings(options, "run", streaming=True))
-    reader.source = source = Telling(reader.source)
+    settings = read_settings(options, "run", streaming=True)
+    consumer = PooledConsumer(settings)
+    consumer.source = source = Telling(consumer.source)
+    reader = PartitionReader(consumer, OffsetRange(topic, 0, 0, 6), settings)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(
-            lambda: sum(batch.num_rows for batch in PartitionReader(reader, OffsetRange(topic, 0, 0, 6)).batches())
-        )
+        reading = pool.submit(lambda: sum(batch.num_rows for batch in reader.batches()))
         wait_for(lambda: "GROUP_AUTHORIZATION_FAILED" in source.events or reading.done(), PATIENCE)
         kafka.send(topic, [5])
         assert reading.result(PATIENCE) == 6
-    reader.close()
+    consumer.close()
 
 
 def test_rights_on_the_topic_alone_let_a_stream_run(guarded_kafka: KafkaRig) -> None:

@@ -165,7 +165,7 @@ def test_defaults_are_those_of_spark() -> None:
     assert options.max_trigger_delay == 900
     assert options.poll_timeout_ms is None
     assert (options.offset_retries, options.offset_retry_ms) == (None, 1000)
-    assert read_settings(options, "run", streaming=True).poll_timeout == 120
+    assert read_settings(options, "run", streaming=True).poll_timeout is None
     assert not options.include_headers
     assert options.group_prefix(streaming=True) == "spark-kafka-source"
     assert options.group_prefix(streaming=False) == "spark-kafka-relation"

@@ -277,7 +277,7 @@ def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
 ) -> None:
     source = scripted(seconds=0.01)
     source.last_word.receive("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
-    read = PartitionReader(PooledConsumer(SETTINGS), OffsetRange("t", 0, 0, 10), refused_seconds=0.1)
+    read = PartitionReader(PooledConsumer(SETTINGS), OffsetRange("t", 0, 0, 10), SETTINGS, refused_seconds=0.1)
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
         next(read.batches())
 
