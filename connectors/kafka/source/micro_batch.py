@@ -41,6 +41,9 @@ _PATIENCE_SECONDS: Final = 0.005
 _IDLE_SECONDS: Final = 0.25
 """Calls that are further apart are not those of an idle query: what is in memory is as old as the last of them."""
 _LONG_PATIENCE_SECONDS: Final = 5.0  # how long such a call waits
+_QUIET_SECONDS: Final = 1.0
+"""A query without new records for so long is asked for less often."""
+_QUIET_PAUSE_SECONDS: Final = 0.05
 _NEW_PARTITIONS_SECONDS: Final = 1.0
 
 
@@ -316,7 +319,8 @@ class LatestWatch:
     """Asks Kafka for the latest offsets in a thread: Spark wants them every 10 ms while no records arrive.
 
     ``ask`` returns the latest offsets; with True it also looks for new partitions. An idle query waits for ``patience``
-    seconds, another one for ``long_patience``.
+    seconds, another one for ``long_patience``. When nothing has been new for a second, a call of an idle query begins
+    with ``quiet_pause``: each call costs processor time here, in Spark and in the broker.
     """
 
     def __init__(
@@ -325,14 +329,17 @@ class LatestWatch:
         clock: Callable[[], float] = time.monotonic,
         patience: float = _PATIENCE_SECONDS,
         long_patience: float = _LONG_PATIENCE_SECONDS,
+        quiet_pause: float = _QUIET_PAUSE_SECONDS,
     ) -> None:
         self._ask = ask
+        self._quiet_pause = quiet_pause
         self._clock = clock
         self._patience, self._long_patience = patience, long_patience
         self._changed = threading.Condition()
         self._asked = 0
         self._answered = 0
         self._called_at = -math.inf
+        self._new_at = clock()
         self._latest: Offsets = {}
         self._error: BaseException | None = None
         self._stopped = False
@@ -351,11 +358,13 @@ class LatestWatch:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="kafka-latest", daemon=True)
                 self._thread.start()
+            idle = self._clock() - self._called_at < _IDLE_SECONDS
+            if idle and self._clock() - self._new_at > _QUIET_SECONDS:
+                self._changed.wait_for(lambda: self._stopped, self._quiet_pause)
             # The response to a request that is pending now may be older than this call.
             self._asked += 1
             wanted = self._asked
             self._changed.notify_all()
-            idle = self._clock() - self._called_at < _IDLE_SECONDS
             self._changed.wait_for(
                 lambda: self._answered >= wanted or (idle and self._error is not None),
                 self._patience if idle else self._long_patience,
@@ -389,6 +398,7 @@ class LatestWatch:
                 error = problem
             with self._changed:
                 if error is None:
+                    self._new_at = self._new_at if latest == self._latest else self._clock()
                     self._latest = latest
                 self._answered, self._error = number, error
                 self._changed.notify_all()

@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -165,8 +166,8 @@ class Broker:
         self.now += 1.0
 
     @contextlib.contextmanager
-    def watched(self, long_patience: float = PATIENCE) -> Iterator[LatestWatch]:
-        watch = LatestWatch(self.ask, lambda: self.now, long_patience=long_patience)
+    def watched(self, long_patience: float = PATIENCE, quiet_pause: float = 0.0) -> Iterator[LatestWatch]:
+        watch = LatestWatch(self.ask, lambda: self.now, long_patience=long_patience, quiet_pause=quiet_pause)
         try:
             yield watch
         finally:
@@ -193,6 +194,23 @@ def test_an_idle_query_does_not_wait_for_the_broker(broker: Broker) -> None:
         broker.end = 1
         broker.stalls = True
         assert {latest.remembered()[WHERE] for _ in range(10)} == {0}
+
+
+def test_a_call_pauses_only_when_nothing_was_new_for_a_second(broker: Broker) -> None:
+    with broker.watched(quiet_pause=PATIENCE) as latest, ThreadPoolExecutor(1) as pool:
+        for second in range(3):
+            broker.end += 1
+            wait_for(lambda: latest.remembered() == {WHERE: broker.end})
+            for tenth in range(1, 11, 2):
+                broker.now = second + tenth / 10
+                latest.remembered()
+            broker.now = second + 1.0
+        broker.now = 3.1
+        paused = pool.submit(latest.remembered)
+        with pytest.raises(TimeoutError):
+            paused.result(0.1)
+        latest.stop()
+        assert paused.result(PATIENCE) == {WHERE: 3}
 
 
 def fail_after_the_call(broker: Broker, latest: LatestWatch) -> None:
