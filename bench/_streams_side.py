@@ -32,22 +32,21 @@ class Streams:
         self._seen: dict[int, float] = {}
         self._lock = threading.Lock()
 
-    def start(self, name: str, options: Sequence[Mapping[str, str]], checkpoints: str) -> dict[str, Any]:
+    def start(self, name: str, options: Sequence[Mapping[str, str]], checkpoints: str, at_once: int) -> dict[str, Any]:
         """Start a stream for each of some options, and wait until each has a row or has ended.
 
         Args:
             name: the format.
             options: of each source.
             checkpoints: the folder of their checkpoints.
+            at_once: so many are started before their rows are waited for.
         """
         begin = time.monotonic()
-        queries = [self._started(number, name, each, checkpoints) for number, each in enumerate(options)]
-        while time.monotonic() - begin < _PATIENCE_SECONDS:
-            with self._lock:
-                waiting = [query for number, query in enumerate(queries) if number not in self._seen]
-            if not any(query.isActive for query in waiting):
-                break
-            time.sleep(_LOOK_SECONDS)
+        queries: list[StreamingQuery] = []
+        for number, each in enumerate(options):
+            queries.append(self._started(number, name, each, checkpoints))
+            if len(queries) % at_once == 0 or len(queries) == len(options):
+                self._wait_for_rows(queries)
         with self._lock:
             rows_after = [self._seen[number] - begin for number in sorted(self._seen)]
         ended = [str(query.exception())[:500] for query in queries if not query.isActive]
@@ -89,6 +88,15 @@ class Streams:
             "in it to the rows": at["rows"] - at["called"],
             "start() to the rows": at["rows"] - began,
         }
+
+    def _wait_for_rows(self, queries: Sequence[StreamingQuery]) -> None:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < end:
+            with self._lock:
+                waiting = [query for number, query in enumerate(queries) if number not in self._seen]
+            if not any(query.isActive for query in waiting):
+                break
+            time.sleep(_LOOK_SECONDS)
 
     def _started(self, number: int, name: str, options: Mapping[str, str], checkpoints: str) -> StreamingQuery:
         def sink(rows: DataFrame, _batch: int) -> None:

@@ -11,8 +11,9 @@ Pub/Sub those of the fetcher too), `latestOffset` the listing and the search, `i
 start of workers and the task; `processor` is that of all the session consists of. `ready_rows` shows what Spark itself
 takes.
 
-`idle`: so many streams (`--streams`) of a format in one session, left alone after their first rows. Counted are the
-processor time and the memory of all that the session consists of: JVM, Python, source processes, fetchers, workers.
+`idle`: so many streams (`--streams`) of a format in one session, started ten at a time, each ten when those before have
+their rows, and left alone after that. Counted are the processor time and the memory of all that the session consists
+of: JVM, Python, source processes, fetchers, workers.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def streams(name: str, count: int) -> Iterator[tuple[Program, float, list[str]]]
         Program("_streams_side.py") as program,
     ):
         next(program.reports())
-        found = program.ask({"do": "start", "name": name, "options": options, "checkpoints": folder})
+        what = {"do": "start", "name": name, "options": options, "checkpoints": folder, "at_once": AT_ONCE}
+        found = program.ask(what)
         if not found["ended"] and len(found["rows_after"]) < count:
             found["ended"].append(f"{count - len(found['rows_after'])} had no row")
         yield program, max(found["rows_after"], default=0.0), found["ended"]
