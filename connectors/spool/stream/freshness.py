@@ -119,7 +119,8 @@ class Freshness:
             check()
             log.tick()
             with self._changed:
-                self._changed.wait_for(lambda: self._changes != seen, _WAIT_STEP)  # noqa: B023 - it is called here
+                step = min(_WAIT_STEP, max(deadline - time.monotonic(), 0.0))
+                self._changed.wait_for(lambda: self._changes != seen, step)  # noqa: B023 - it is called here
                 seen = self._changes
         check()
         result = result or Reason.TIMEOUT

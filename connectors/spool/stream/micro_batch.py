@@ -41,6 +41,9 @@ _log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
 _SETTLE: Final = 0.5
 _OWNER_BYTES: Final = 8
+_QUIET_SECONDS: Final = 1.0
+"""Without new rows for so long, a call of Spark waits for some, since Spark asks again after 10 ms."""
+_QUIET_WAIT: Final = 0.1
 _SEEK_POLL: Final = 0.05
 _SEEK_PATIENCE: Final = 60.0
 
@@ -61,6 +64,7 @@ class SpoolStream:
         self._losses, self._freshness = self._background.losses, self._background.freshness
         self._resolved: int | None = None
         self._answered = False
+        self._new_at = time.monotonic()
         self._is_bounded = False
         self._bound: int | None = None
         try:
@@ -208,6 +212,10 @@ class SpoolStream:
             what = "streams to open and to bring what there is, at most startTimeout"
             self._freshness.wait(lambda: self._first_reason(first), self._check, deadline, what)
             self._answered = True
+        elif self._ledger.state.head > first:
+            self._new_at = time.monotonic()
+        elif time.monotonic() - self._new_at > _QUIET_SECONDS:
+            self._freshness.wait(lambda: self._idle_reason(first), self._check, time.monotonic() + _QUIET_WAIT)
 
     def _first_reason(self, first: int) -> Reason | None:
         """Wait for all streams to be open, and for what they bring at once to be admitted, or for a full spool."""
@@ -222,6 +230,12 @@ class SpoolStream:
             return Reason.NEW_ROWS
         settle = self._settings.publish_period + _SETTLE
         return Reason.QUIET if time.monotonic() - healthy_since > settle else None
+
+    def _idle_reason(self, first: int) -> Reason | None:
+        """Wait for new rows, or for the end of the source."""
+        if self._background.source_error() is not None:
+            return Reason.SOURCE_LOST
+        return Reason.NEW_ROWS if self._ledger.state.head > first else None
 
     def _bounded_reason(self, first: int, *, everything: bool) -> Reason | None:
         """Wait for the end of a bounded run, and fix it; or for new rows, or for a full spool if all are wanted."""

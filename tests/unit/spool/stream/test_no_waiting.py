@@ -1,9 +1,10 @@
-"""Calls of Spark and admission never wait for compaction, whatever a store takes for it."""
+"""Calls of Spark and admission never wait for compaction, whatever a store takes for it; and what calls do wait for."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from tests.support.waiting import wait_for
 LONGEST = 30.0
 """Seconds after which a call counts as one that hangs."""
 FOLDER = "of/tests/"
+QUIET = 1.1
 _Result = TypeVar("_Result")
 
 
@@ -130,6 +132,23 @@ def test_calls_are_answered_and_rows_are_admitted_while_the_store_holds_up_compa
         finally:
             held.released.set()
         answered(running.batch)
+
+
+def test_a_call_waits_for_rows_when_none_were_new_for_a_second_and_returns_those_that_come(
+    server: ObjectStoreServer,
+) -> None:
+    with query(server, CompactionSettings()) as running:
+        running.batch()
+        assert running.stream.latest_offset(running.at, 10) == running.at
+        time.sleep(QUIET)
+        publishing = threading.Timer(0.3, running.publish)
+        publishing.start()
+        calls, end = 0, running.at
+        while end == running.at:
+            calls, end = calls + 1, running.stream.latest_offset(running.at, 10)
+        publishing.join()
+        assert end["position"] == running.count
+        assert calls < 20, "Spark asks a hundred times a second if no call waits"
 
 
 def test_a_state_is_seen_only_when_its_record_is_durable(server: ObjectStoreServer) -> None:
