@@ -57,7 +57,9 @@ class KafkaRig:
         self.workers = InProcessWorkers()
         quiet = {"bootstrap.servers": broker.endpoint, "log_level": 0}
         self.admin = AdminClient(quiet)
-        self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all", "message.max.bytes": 4_000_000})
+        # One request at a time: of a topic that is new the first may be refused, and would come after the second.
+        ordered = {"linger.ms": 0, "acks": "all", "max.in.flight": 1}
+        self.producer = Producer({**quiet, **ordered, "message.max.bytes": 4_000_000})
         self._quiet = quiet
 
     # Topics
