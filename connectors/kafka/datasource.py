@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition, WriterCommitMessage
@@ -90,12 +90,8 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the partitions of a batch: a function of the two offsets and of Kafka."""
-        settings = read_settings(self.options, self._run, streaming=True)
+        settings = read_settings(self.options, self.stream.run, streaming=True)
         return [KafkaPartition(part, settings) for part in self.stream.partitions(start, end)]
-
-    @cached_property
-    def _run(self) -> str:
-        return secrets.token_hex(8)
 
 
 class KafkaBatchReader(BatchReader[KafkaReadOptions]):

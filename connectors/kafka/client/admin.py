@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
@@ -39,6 +39,7 @@ _SLICE_SECONDS: Final = 1.0
 """The longest wait that cannot be left: a call of librdkafka."""
 _CALL_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
+_NO_CONTROLLER_SECONDS: Final = 60.0
 _FIRST_SECONDS: Final = 25.0
 """Brokers that have not answered once for so long are no outage that passes: most often their address is wrong."""
 LOOKUPS: Final = 3
@@ -78,6 +79,8 @@ class KafkaLookup:
         self._parent = ParentWatch()
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
+        self._has_controller = False
+        self._ask_ids_at = -math.inf
         self._log = WaitLog(lambda: "Kafka's response about topics, partitions or offsets")
         self._admin = open_admin(settings)
         own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.receive_error}
@@ -225,14 +228,49 @@ class KafkaLookup:
         for requested, future in futures.items():
             partition = TopicPartition(requested.topic, requested.partition)
             try:
-                while not (future.done() or wait([future], _SLICE_SECONDS / 2).done):
-                    self._check()
-                offsets[partition] = future.result().offset
+                offsets[partition] = self._result(future).offset
             except client_exception() as error:
                 problem = connector_error(error.args[0], str(partition))
                 if not isinstance(problem, SourceGoneError):
                     raise self._last_word.explain(problem) from None
         return offsets
+
+    def _result(self, future: Future[Any]) -> Any:
+        while not (future.done() or wait([future], _SLICE_SECONDS / 2).done):
+            self._check()
+        return future.result()
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the ids of the topics that have one; a topic that is deleted and created again has another (KIP-516).
+
+        A topic is left out if it is gone, may not be described, or is on brokers older than Kafka 2.8. The client asks
+        the controller, and reads go on without one: when it does not answer, nobody is asked for a minute.
+        """
+        ids: dict[str, str] = {}
+        if time.monotonic() < self._ask_ids_at:
+            return ids
+        self._begin()
+        self._ask_ids_at = time.monotonic() + _NO_CONTROLLER_SECONDS
+        try:
+            if not self._has_controller:
+                metadata = self._metadata()
+                self._has_controller = metadata.controller_id in metadata.brokers
+            if not self._has_controller:
+                return ids
+        except ConnectorError:
+            return ids
+        asked = sdk().TopicCollection(sorted(topics))
+        for topic, future in self._admin.describe_topics(asked, request_timeout=_SLICE_SECONDS).items():
+            try:
+                topic_id = self._result(future).topic_id
+            except client_exception() as error:
+                if connector_error(error.args[0], topic).transient:
+                    return ids
+            else:
+                if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
+                    ids[topic] = str(topic_id)
+        self._ask_ids_at = -math.inf
+        return ids
 
     def read_at(self, partition: TopicPartition, offset: int) -> None:
         """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""

@@ -57,8 +57,8 @@ class ReadSettings:
         group: the consumer group, which is never joined.
         poll_timeout: seconds without any progress after which a task fails. None is 120 s while brokers answer, and
             the client's ``outage_rule`` while they do not.
-        run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
-            used in another: the topic may have been recreated since.
+        run: the run of the stream, up to the recreation of a topic, or the action that reads a batch. Records that were
+            fetched for one run are never used in another: they may be those of a topic that was deleted since.
     """
 
     client: ClientSettings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -70,7 +71,11 @@ def rate_limited(limit: int, start: Mapping[TopicPartition, int], end: Mapping[T
 
 
 class KafkaStream:
-    """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay`` and between calls."""
+    """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay`` and between calls.
+
+    Attributes:
+        run: the name of `ReadSettings.run` for the tasks of the next batch.
+    """
 
     def __init__(
         self,
@@ -92,6 +97,8 @@ class KafkaStream:
         self._targets: Offsets | None = None
         self._newest: Offsets = {}
         self._planned: Offsets = {}
+        self.run = _new_run()
+        self._topic_ids: dict[str, str] = {}
         reader = TimeReader(options.client)
         self._times = times or RecordTimes(reader, reader.close)
         group = options.commit_offsets_to_group
@@ -112,6 +119,7 @@ class KafkaStream:
         if not latest and (begin or not is_sentinel(start)):
             return dict(start)
         end = self._planned = latest if everything else self._limited(begin, latest)
+        self._note_topics(begin, end)
         if is_sentinel(start):
             return end_offset(end, begin)
         return dict(start) if end == begin else end_offset(end)
@@ -186,6 +194,29 @@ class KafkaStream:
         if unknown := latest.keys() - begin.keys() - self._first_offsets.keys():
             self._first_offsets |= self._lookup.ask(lambda lookup: lookup.earliest(unknown))
         return self._first_offsets | begin
+
+    def _note_topics(self, begin: Offsets, end: Offsets) -> None:
+        """Begin another run if a topic was recreated since its last batch: records fetched ahead are of the old one.
+
+        Offsets need not show it, when the new topic has as many: then rows are lost that nobody else reports. The ends
+        are known by now, so they are of the topic whose id is asked for, or of an older one.
+        """
+        changed = {partition.topic for partition, offset in end.items() if begin.get(partition) != offset}
+        if not changed:
+            return
+        ids = self._lookup.ask(lambda lookup: lookup.topic_ids(changed))
+        recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
+        self._topic_ids |= ids
+        if recreated:
+            self.run = _new_run()
+        for partition, offset in sorted(begin.items()):
+            if partition.topic in recreated and 0 < offset <= end.get(partition, -1):
+                self._report(
+                    "KAFKA_DATA_LOSS.TOPIC_RECREATED",
+                    f"The topic of {partition} was deleted and created again while the query runs, which goes on at "
+                    f"offset {offset}",
+                    str(partition),
+                )
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """Return the latest offsets when the last batch was planned, for Spark's progress reports.
@@ -308,6 +339,10 @@ class KafkaStream:
         if self._committer is not None:
             self._committer.stop()
         self._lookup.stop()
+
+
+def _new_run() -> str:
+    return secrets.token_hex(8)
 
 
 def _changed(code: str, what: str) -> OffsetError:

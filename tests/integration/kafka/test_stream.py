@@ -713,6 +713,28 @@ def test_35_topics_that_come_and_go_while_batches_are_planned_and_read_never_sto
 # What Spark's own source has not
 
 
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_records_of_a_topic_that_was_deleted_are_not_read_in_the_place_of_those_of_the_new_one(
+    kafka: KafkaRig, fail: str
+) -> None:
+    topic = kafka.topic(1)
+    with kafka.query(kafka.options(topic, startingOffsets="earliest", failOnDataLoss=fail)) as query:
+        kafka.send(topic, range(6))
+        assert values([query.run_batch(PATIENCE)]) == [str(number) for number in range(6)]
+        kafka.send(topic, [f"old {number}" for number in range(6, 500)])
+        time.sleep(0.3)  # the task's consumer fetches them ahead, which no event shows
+        kafka.delete_topic(topic)
+        kafka.topic(1, topic)
+        kafka.send(topic, [f"new {number}" for number in range(9)])
+        if fail == "true":
+            with pytest.raises(ReaderFailedError, match=r"KAFKA_DATA_LOSS\.TOPIC_RECREATED"):
+                query.run_batch(PATIENCE)
+            return
+        assert values([query.run_batch(PATIENCE)]) == ["new 6", "new 7", "new 8"]
+        kafka.send(topic, ["last"])
+        assert values([query.run_batch(PATIENCE)]) == ["last"]
+
+
 def test_words_for_whole_topics(kafka: KafkaRig) -> None:
     first, second = kafka.topic(2), kafka.topic(2)
     for topic in (first, second):

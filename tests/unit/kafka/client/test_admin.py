@@ -325,3 +325,13 @@ def test_a_certificate_that_is_not_trusted_is_no_outage_and_names_the_options_fo
     assert not caught.value.transient
     for name in ("kafka.ssl.ca.location", "kafka.ssl.truststore.location", "host name"):
         assert name in caught.value.action
+
+
+def test_topics_have_no_ids_where_the_controller_is_not_among_the_brokers_and_nobody_is_asked_again_soon(
+    mock: MockKafka,
+) -> None:
+    with lookup(mock) as asked:
+        assert asked.topic_ids(["t"]) == {}
+        mock.count_requests()
+        assert asked.topic_ids(["t"]) == {}
+        assert mock.requests("Metadata") == 0

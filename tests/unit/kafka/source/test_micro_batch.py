@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ class Script:
     def __init__(self, latest: Sequence[Offsets]) -> None:
         self.left = list(latest)
         self.asked = 0
+        self.topic_id = "first"
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
         return question(self)
@@ -45,6 +46,9 @@ class Script:
         self.asked += 1
         found = self.left.pop(0) if len(self.left) > 1 else self.left[0]
         return {each: offset for each, offset in found.items() if each in partitions}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, self.topic_id)
 
     def pause(self) -> None:
         """Nothing to wait for."""
@@ -67,6 +71,21 @@ def stream_of(
     if available_now:
         stream.prepare_for_available_now()
     return stream, script
+
+
+@pytest.mark.parametrize(("second", "is_reported"), [(110, True), (109, True), (90, False), (100, False)])
+def test_a_topic_that_was_recreated_begins_another_run_and_is_a_loss_where_offsets_do_not_show_it(
+    caplog: pytest.LogCaptureFixture, second: int, is_reported: bool
+) -> None:
+    stream, script = stream_of([109], failOnDataLoss="false")
+    first_run = stream.run
+    assert read_offset(stream.latest_offset(START, everything=True)) == {WHERE: 109}
+    assert stream.run == first_run
+    script.topic_id, script.left = "second", [{WHERE: second}]
+    start = end_offset({WHERE: 109 if second > 109 else 100})
+    stream.latest_offset(start, everything=True)
+    assert ("TOPIC_RECREATED" in caplog.text) == is_reported
+    assert (stream.run == first_run) == (second == 100), "what has nothing new is not read"
 
 
 both_triggers = pytest.mark.parametrize("available_now", [False, True])
