@@ -358,7 +358,7 @@ class SpoolLife:
         assert started is not None
         compaction = started.compaction
         try:
-            compaction.step(read_from=self.stream._background._backlog.read_from())
+            compaction.step(read_from=self.stream._background.backlog.read_from())
             while compaction.merge():
                 pass
         except OSError as error:

@@ -20,7 +20,7 @@ from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.segment_log import SegmentEntry, even_sizes, unpack_mask
 from connectors.spool.ledger.state import Layout, LedgerState, counted_loss
-from connectors.spool.ledger.writer import Change, LedgerWriter
+from connectors.spool.ledger.writer import Change, LedgerWriter, Request
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
@@ -95,11 +95,11 @@ class Ledger:
         self, state: Callable[[LedgerState], LedgerState], then: Callable[[], None] = lambda: None
     ) -> None:
         """Put a snapshot of another state, and make it this ledger's; raises as `append`."""
-        self._writer.replace_state(state, then)
+        self._writer.ask(Request(None, state, then))
 
     def append(self, change: Mapping[str, Any] | Change, then: Callable[[], None] = lambda: None) -> LedgerState:
-        """Put a record with a change, and return the state after it; see `LedgerWriter.append`."""
-        return self._writer.append(change if callable(change) else lambda _: change, then)
+        """Put a record with a change, and return the state after it; see `LedgerWriter.ask`."""
+        return self._writer.ask(Request(change if callable(change) else lambda _: change, None, then))
 
     def settle(self) -> None:
         """Finish the record whose put failed, if there is one; raises as `append`."""

@@ -24,7 +24,7 @@ from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, manifest_name
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.base import Store
 
-__all__ = ["RECORDS_RETAINED", "SNAPSHOT_EVERY", "Change", "LedgerWriter"]
+__all__ = ["RECORDS_RETAINED", "SNAPSHOT_EVERY", "Change", "LedgerWriter", "Request"]
 
 SNAPSHOT_EVERY: Final = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
@@ -38,15 +38,15 @@ Change = Callable[[LedgerState], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Request:
+class Request:
     """What a caller waits for: a record with a change, or a snapshot of another state.
 
     `then` is called before the state is published, if the change is in the record. It changes memory, and nothing else.
     """
 
     change: Change | None
-    state: Callable[[LedgerState], LedgerState] | None
-    then: Callable[[], None]
+    state: Callable[[LedgerState], LedgerState] | None = None
+    then: Callable[[], None] = lambda: None
     done: Future[LedgerState] = field(default_factory=Future)
 
 
@@ -56,7 +56,7 @@ class _Unsettled:
 
     record: Mapping[str, Any]
     state: LedgerState
-    requests: Sequence[_Request]
+    requests: Sequence[Request]
 
 
 class LedgerWriter:
@@ -72,7 +72,7 @@ class LedgerWriter:
         self._spool = spool
         self._claim = claim
         self._dead: SpoolFencedError | None = None
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[Request] = deque()
         # Ends with this object: an executor that nobody refers to ends its thread.
         self._thread = ThreadPoolExecutor(1, "spool-ledger")
         self._garbage: deque[str] = deque()
@@ -83,22 +83,20 @@ class LedgerWriter:
         self._snapshot_number = -1
         self._oldest_number = 0
 
-    def append(self, change: Change, then: Callable[[], None]) -> LedgerState:
-        """Put a record with a change at this epoch's next number, and return the state after it.
+    def ask(self, request: Request) -> LedgerState:
+        """Put what is requested at this epoch's next number, and return the state after it.
 
         Raises `SpoolFencedError` if another writer's seal has that number. After an `OSError` it is not known whether
         the record was put: the next request settles that first, and calls `then`.
         """
-        return self._ask(_Request(change, None, then))
-
-    def replace_state(self, state: Callable[[LedgerState], LedgerState], then: Callable[[], None]) -> LedgerState:
-        """Put a snapshot of another state, which it returns; raises as `append`."""
-        return self._ask(_Request(None, state, then))
+        self._waiting.append(request)
+        self._thread.submit(self._serve)
+        return request.done.result()
 
     def settle(self) -> None:
         """Finish the record whose put failed, if there is one; raises as `append`."""
         if self._unsettled is not None:
-            self._ask(_Request(lambda _: None, None, lambda: None))
+            self.ask(Request(lambda _: None))
 
     def check(self) -> None:
         """Raise `SpoolFencedError` if this ledger has noticed that another writer took over."""
@@ -127,11 +125,6 @@ class LedgerWriter:
         if has_manifests:
             failpoint("manifest.after_delete")
 
-    def _ask(self, request: _Request) -> LedgerState:
-        self._waiting.append(request)
-        self._thread.submit(self._serve)
-        return request.done.result()
-
     # The thread.
 
     def _serve(self) -> None:
@@ -156,10 +149,10 @@ class LedgerWriter:
                     request.done.set_result(self.state)
             requests = [request for request in requests if not request.done.done()]
 
-    def _put_together(self, requests: Sequence[_Request]) -> list[_Request]:
+    def _put_together(self, requests: Sequence[Request]) -> list[Request]:
         """Put one record for the first request and those that can share it; return these."""
         content: dict[str, Any] = {}
-        record, state, together, changing = dict[str, Any](), self.state, list[_Request](), list[_Request]()
+        record, state, together, changing = dict[str, Any](), self.state, list[Request](), list[Request]()
         for request in requests:
             if request.change is None:
                 break
@@ -183,7 +176,7 @@ class LedgerWriter:
             self._settle()
         return together
 
-    def _snapshot(self, state: LedgerState, requests: Sequence[_Request]) -> None:
+    def _snapshot(self, state: LedgerState, requests: Sequence[Request]) -> None:
         """Put a snapshot of a state; it names manifests that are durable."""
         self.check()
         segments = state.segments.folded()

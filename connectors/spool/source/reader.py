@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.core.datasource import NO_LIMIT, BatchReader, Partition, ReadingSource, StreamReader
 from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
-from connectors.spool.segments.reading import Slice, SpoolRows, read_slices
+from connectors.spool.segments.reading import Slice, read_slices
 from connectors.spool.source.connector import SpoolConnector
 from connectors.spool.source.options import SpoolOptions
 from connectors.spool.store.base import StoreAccess
@@ -42,15 +42,11 @@ class SpoolPartition(Partition):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        for rows in self._spool_rows():
+        read = read_slices
+        if not self.is_stream:
+            from connectors.spool.stream.slices import read_spool_rows as read  # noqa: PLC0415 - it reads the ledger
+        for rows in read(self.root, self.slices, self.access, self.connector.rows):
             yield self.connector.columns(rows, self.sources, self.view)
-
-    def _spool_rows(self) -> Iterator[SpoolRows]:
-        if self.is_stream:
-            return read_slices(self.root, self.slices, self.access, self.connector.rows)
-        from connectors.spool.stream.slices import read_spool_rows  # noqa: PLC0415 - it reads the ledger
-
-        return read_spool_rows(self.root, self.slices, self.access, self.connector.rows)
 
 
 class SpoolStreamReader(StreamReader[SpoolOptions, "SpoolStream"]):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["Disk"]
+__all__ = ["FILE_MODE", "Disk", "write_all"]
+
+FILE_MODE: Final = 0o600
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_OR_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -61,3 +63,12 @@ class Disk:
     def rmdir(self, name: str, folder: int) -> None:
         """Remove an empty folder."""
         os.rmdir(name, dir_fd=folder)
+
+
+def write_all(disk: Disk, file: int, data: bytes | memoryview) -> int:
+    """Append all of some bytes; return how many."""
+    view = memoryview(data).cast("B")
+    length = len(view)
+    while view:
+        view = view[disk.write(file, view) :]
+    return length

@@ -15,17 +15,17 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from connectors.core.errors import SpoolError
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import foreign_file
-from connectors.spool.store.base import LockFile, Space, Store, Version
-from connectors.spool.store.disk import Disk
+from connectors.spool.store.base import LockFile, Space, Store, StoreWriting, Version
+from connectors.spool.store.disk import FILE_MODE, Disk, write_all
 from connectors.spool.store.folder_tree import FOLDER_NAMES, IDENTITY_NAME, OPEN_ROOT, TEMPORARY_FOLDER, FolderTree
 from connectors.spool.store.local_locks import OPEN_FILE, LockedFolder, lock_folder, open_lock_file
-from connectors.spool.store.local_writer import FILE_MODE, LocalWriter, repeated
 from connectors.spool.store.protection import check_protected
 
 __all__ = [
@@ -42,10 +42,70 @@ QUARANTINE_FOLDER: Final = "quarantine"
 _TEMPORARY_NAME: Final = re.compile(r"[0-9a-f]{16}-(?:[0-9]+|reserve|spool\.json)")
 """The owner, which is one process, and what `LocalStore` and `DiskReserve` append to it."""
 
+_CLEARED_TIMES: Final = 2
+"""So often may a newer writer take the temporary file of a small put for that of a dead process, and delete it."""
+_Result = TypeVar("_Result")
+
 
 def is_temporary_name(name: str) -> bool:
     """Return whether a spool gives such names to its temporary files; others may have been there before it."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+class LocalWriter(StoreWriting):
+    """A file that is being written under a temporary name."""
+
+    def __init__(self, tree: FolderTree, disk: Disk, name: str, temporary: str) -> None:
+        self._tree = tree
+        self._disk = disk
+        self._name = name
+        self._temporary = temporary
+        self.length = 0
+        with self._tree.open(TEMPORARY_FOLDER, make=True) as folder:
+            self._file = self._disk.create(temporary, folder, FILE_MODE)
+        self._open = True
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        self.length += write_all(self._disk, self._file, data)
+
+    def publish(self) -> bool:
+        """Make the file durable under its name; return False if that is taken."""
+        failpoint("store.before_sync")
+        self._disk.fsync(self._file)
+        folder, _, base = self._name.rpartition("/")
+        failpoint("store.before_link")
+        with self._tree.open(TEMPORARY_FOLDER) as source, self._tree.open(folder, make=True) as target:
+            taken = False
+            try:
+                self._disk.link(self._temporary, source, base, target)
+            except FileExistsError:
+                taken = True
+            failpoint("store.before_folder_sync")
+            # Also of a name that is taken: who gave it, perhaps this process, may not have come to this line.
+            self._disk.fsync(target)
+        failpoint("store.after_publish")
+        return not taken
+
+    def publish_over(self) -> None:
+        """Make the file durable under its name, in the place of the file that has it."""
+        failpoint("store.before_sync")
+        self._disk.fsync(self._file)
+        folder, _, base = self._name.rpartition("/")
+        failpoint("store.before_rename")
+        with self._tree.open(TEMPORARY_FOLDER) as source, self._tree.open(folder, make=True) as target:
+            self._disk.rename(self._temporary, source, base, target)
+            failpoint("store.before_folder_sync")
+            self._disk.fsync(target)
+        failpoint("store.after_publish")
+
+    def discard(self) -> None:
+        """Close the file, and delete the temporary name; nothing happens at a second call."""
+        if self._open:
+            self._open = False
+            os.close(self._file)
+            with contextlib.suppress(FileNotFoundError), self._tree.open(TEMPORARY_FOLDER) as folder:
+                self._disk.unlink(self._temporary, folder)
 
 
 class LocalStore(Store):
@@ -89,7 +149,7 @@ class LocalStore(Store):
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
-        return repeated(lambda: super(LocalStore, self).create(name, data))
+        return _repeated(lambda: super(LocalStore, self).create(name, data))
 
     def overwrite(self, name: str, data: bytes) -> None:
         """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
@@ -99,7 +159,7 @@ class LocalStore(Store):
                 writer.write(data)
                 writer.publish_over()
 
-        repeated(write)
+        _repeated(write)
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         """Return a whole file and its version, which is its content; None if it is absent."""
@@ -295,3 +355,11 @@ class LocalStore(Store):
                     self.delete_folder(name)
                 finally:
                     os.close(descriptor)
+
+
+def _repeated(write: Callable[[], _Result]) -> _Result:
+    """Write again what lost its temporary file to a newer writer."""
+    for _ in range(_CLEARED_TIMES):
+        with contextlib.suppress(FileNotFoundError):
+            return write()
+    return write()

@@ -15,18 +15,62 @@ from connectors.core.errors import SpoolFullError
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.backlog import Backlog
+from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart
 from connectors.spool.stream.freshness import Freshness
 from connectors.spool.stream.guard import Guard, Signals
+from connectors.spool.stream.slices import bytes_between
 from connectors.spool.stream.watches import DuplicateWatch, OutageLog, ServiceWatch
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "Backlog"]
 
 _log = logging.getLogger(__name__)
 _LONGEST_END: Final = 5.0
 """Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
 _POLL: Final = 0.1
+
+
+class Backlog:
+    """The positions that Spark asks from, and the rows above them: how much more may be fetched (rule R6).
+
+    Calls of Spark write, one at a time; the admitting thread reads. Each attribute is replaced as a whole.
+    """
+
+    def __init__(self, ledger: Ledger, max_spool_bytes: int, signals: Signals) -> None:
+        self._ledger = ledger
+        self._max_spool_bytes = max_spool_bytes
+        self._signals = signals
+        self._highest_asked = 0
+        self._last_asked: tuple[int, ...] = ()
+
+    def seen_start(self, position: int) -> None:
+        """Note that Spark asks from this position on: rows below it are no backlog any more."""
+        if position not in self._last_asked[-1:]:
+            self._last_asked = (*self._last_asked, position)[-COMMITS_KEPT:]
+        if position > self._highest_asked:
+            self._highest_asked = position
+            self._signals.wake.set()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether there are rows above the highest start that Spark has asked for."""
+        return self._ledger.state.head > self._highest_asked
+
+    def read_from(self) -> int:
+        """Return the position from which on Spark may still read: of the newest batch and the two before.
+
+        It is 0, for all rows, until Spark has asked for a batch.
+        """
+        return min(self._last_asked, default=0)
+
+    def free_bytes(self) -> int:
+        """Return how many bytes more may be fetched: at least one when nothing is above the highest start (rule R6)."""
+        state = self._ledger.state
+        start = min(max(self._highest_asked, state.oldest), state.head)
+        if start == state.head:
+            return max(self._max_spool_bytes, 1)
+        used = bytes_between(state, start, state.head, self._ledger.row_sizes)
+        return max(self._max_spool_bytes - used, 0)
 
 
 class Admission:

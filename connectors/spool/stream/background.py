@@ -19,8 +19,7 @@ from connectors.core.errors import ConnectorError
 from connectors.spool.errors import no_room
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.admission import Admission
-from connectors.spool.stream.backlog import Backlog
+from connectors.spool.stream.admission import Admission, Backlog
 from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart, StartFetching
 from connectors.spool.stream.freshness import Freshness
 from connectors.spool.stream.guard import Guard, Signals
@@ -39,7 +38,7 @@ class Background:
     def __init__(self, settings: StreamSettings, ledger: Ledger, start_fetching: StartFetching) -> None:
         self._ledger = ledger
         self._signals = Signals()
-        self._backlog = Backlog(ledger, settings.max_spool_bytes)
+        self.backlog = Backlog(ledger, settings.max_spool_bytes, self._signals)
         self.losses = Losses(ledger, fail=settings.fail_on_data_loss)
         self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
         self._guard = Guard(ledger, self._signals, self.freshness)
@@ -48,7 +47,7 @@ class Background:
         self.admission = Admission(
             ledger,
             self.fetchers,
-            self._backlog,
+            self.backlog,
             losses=self.losses,
             freshness=self.freshness,
             duplicates=DuplicateWatch(ledger.store.root, by_message_id=settings.by_message_id),
@@ -85,15 +84,6 @@ class Background:
         """Begin the next round now."""
         self._signals.wake.set()
 
-    def seen_start(self, position: int) -> None:
-        """Note that Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
-        if self._backlog.seen_start(position):
-            self._signals.wake.set()
-
-    def free_bytes(self) -> int:
-        """Return how many bytes more may be fetched; see `Backlog`."""
-        return self._backlog.free_bytes()
-
     @property
     def complete(self) -> bool:
         """Whether all that the source ever delivered is admitted: see `Admission`."""
@@ -122,7 +112,7 @@ class Background:
             if self.fetchers.started is None:
                 return
             compaction, now = self.fetchers.started.compaction, time.monotonic()
-            compaction.step(read_from=self._backlog.read_from())
+            compaction.step(read_from=self.backlog.read_from())
             if now >= next_expiry:
                 next_expiry = now + _EXPIRE_EVERY
                 compaction.expire()

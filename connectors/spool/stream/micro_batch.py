@@ -95,7 +95,7 @@ class SpoolStream:
         """
         self._check()
         first = self._losses.begin(self._start_position(start))
-        self._background.seen_start(first)
+        self._background.backlog.seen_start(first)
         once = max_rows is None and not self._is_bounded
         if once:
             self.prepare_for_available_now()
@@ -119,7 +119,7 @@ class SpoolStream:
         with while_newest(self._ledger.store, self._ledger.claim):
             first, last = self._position(start), self._position(end)
             first = max(first, min(self._losses.begin(first), last))
-            self._background.seen_start(first)
+            self._background.backlog.seen_start(first)
             self._losses.check(first, last)
             return self._losses.quarantining(lambda: self._plan(first, last))
 
@@ -250,7 +250,7 @@ class SpoolStream:
         return Reason.NEW_ROWS if self._ledger.state.head > first else None
 
     def _spool_is_full(self) -> bool:
-        return self._losses.quarantining(self._background.free_bytes) == 0
+        return self._losses.quarantining(self._background.backlog.free_bytes) == 0
 
     def _drain_lost_source(self, first: int, *, everything: bool) -> None:
         """Continue while the spool has rows of a source that delivers no more; then raise why it does not.
