@@ -6,6 +6,7 @@ is inside a call. Every error that leaves is a `ConnectorError`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -40,6 +41,7 @@ _SLICE_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
 _NO_CONTROLLER_SECONDS: Final = 60.0
+"""So long the ids of topics are not asked for when no controller has answered."""
 _FIRST_SECONDS: Final = 25.0
 """Brokers that have not answered once for so long are no outage that passes: most often their address is wrong."""
 LOOKUPS: Final = 3
@@ -251,13 +253,7 @@ class KafkaLookup:
             return ids
         self._begin()
         self._ask_ids_at = time.monotonic() + _NO_CONTROLLER_SECONDS
-        try:
-            if not self._has_controller:
-                metadata = self._metadata()
-                self._has_controller = metadata.controller_id in metadata.brokers
-            if not self._has_controller:
-                return ids
-        except ConnectorError:
+        if not self._finds_controller():
             return ids
         asked = sdk().TopicCollection(sorted(topics))
         for topic, future in self._admin.describe_topics(asked, request_timeout=_SLICE_SECONDS).items():
@@ -271,6 +267,13 @@ class KafkaLookup:
                     ids[topic] = str(topic_id)
         self._ask_ids_at = -math.inf
         return ids
+
+    def _finds_controller(self) -> bool:
+        if not self._has_controller:
+            with contextlib.suppress(ConnectorError):
+                metadata = self._metadata()
+                self._has_controller = metadata.controller_id in metadata.brokers
+        return self._has_controller
 
     def read_at(self, partition: TopicPartition, offset: int) -> None:
         """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""

@@ -95,11 +95,11 @@ class Ledger:
         self, state: Callable[[LedgerState], LedgerState], then: Callable[[], None] = lambda: None
     ) -> None:
         """Put a snapshot of another state, and make it this ledger's; raises as `append`."""
-        self._writer.ask(Request(None, state, then))
+        self._writer.ask(Request(None, state, then=then))
 
     def append(self, change: Mapping[str, Any] | Change, then: Callable[[], None] = lambda: None) -> LedgerState:
         """Put a record with a change, and return the state after it; see `LedgerWriter.ask`."""
-        return self._writer.ask(Request(change if callable(change) else lambda _: change, None, then))
+        return self._writer.ask(Request(change if callable(change) else lambda _: change, then=then))
 
     def settle(self) -> None:
         """Finish the record whose put failed, if there is one; raises as `append`."""

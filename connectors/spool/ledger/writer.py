@@ -94,7 +94,7 @@ class LedgerWriter:
         return request.done.result()
 
     def settle(self) -> None:
-        """Finish the record whose put failed, if there is one; raises as `append`."""
+        """Finish the record whose put failed, if there is one; raises as `ask`."""
         if self._unsettled is not None:
             self.ask(Request(lambda _: None))
 

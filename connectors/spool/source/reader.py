@@ -42,8 +42,9 @@ class SpoolPartition(Partition):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        read = read_slices
-        if not self.is_stream:
+        if self.is_stream:
+            read = read_slices
+        else:
             from connectors.spool.stream.slices import read_spool_rows as read  # noqa: PLC0415 - it reads the ledger
         for rows in read(self.root, self.slices, self.access, self.connector.rows):
             yield self.connector.columns(rows, self.sources, self.view)

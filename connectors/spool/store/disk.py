@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["FILE_MODE", "Disk", "write_all"]
+__all__ = ["FILE_MODE", "Disk"]
 
 FILE_MODE: Final = 0o600
 
@@ -26,6 +26,14 @@ class Disk:
     def write(self, file: int, data: bytes | memoryview) -> int:
         """Append bytes to a file that `create` opened; return how many were taken."""
         return os.write(file, data)
+
+    def write_all(self, file: int, data: bytes | memoryview) -> int:
+        """Append all of some bytes; return how many."""
+        view = memoryview(data).cast("B")
+        length = len(view)
+        while view:
+            view = view[self.write(file, view) :]
+        return length
 
     def open_or_create(self, name: str, folder: int, mode: int) -> int:
         """Open a file to read and write it, a new and empty one if there is none; return a descriptor."""
@@ -63,12 +71,3 @@ class Disk:
     def rmdir(self, name: str, folder: int) -> None:
         """Remove an empty folder."""
         os.rmdir(name, dir_fd=folder)
-
-
-def write_all(disk: Disk, file: int, data: bytes | memoryview) -> int:
-    """Append all of some bytes; return how many."""
-    view = memoryview(data).cast("B")
-    length = len(view)
-    while view:
-        view = view[disk.write(file, view) :]
-    return length

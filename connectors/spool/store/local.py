@@ -23,13 +23,12 @@ from connectors.core.errors import SpoolError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import LockFile, Space, Store, StoreWriting, Version
-from connectors.spool.store.disk import FILE_MODE, Disk, write_all
+from connectors.spool.store.disk import FILE_MODE, Disk
 from connectors.spool.store.folder_tree import FOLDER_NAMES, IDENTITY_NAME, OPEN_ROOT, TEMPORARY_FOLDER, FolderTree
 from connectors.spool.store.local_locks import OPEN_FILE, LockedFolder, lock_folder, open_lock_file
 from connectors.spool.store.protection import check_protected
 
 __all__ = [
-    "FILE_MODE",
     "FOLDER_NAMES",
     "IDENTITY_NAME",
     "QUARANTINE_FOLDER",
@@ -67,7 +66,7 @@ class LocalWriter(StoreWriting):
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes."""
-        self.length += write_all(self._disk, self._file, data)
+        self.length += self._disk.write_all(self._file, data)
 
     def publish(self) -> bool:
         """Make the file durable under its name; return False if that is taken."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from connectors.spool.errors import OTHER_DISK, foreign_file, not_writable
 from connectors.spool.store.base import FolderHold, LockFile
-from connectors.spool.store.disk import FILE_MODE, Disk, write_all
+from connectors.spool.store.disk import FILE_MODE, Disk
 from connectors.spool.store.folder_tree import FolderTree, file_identity
 
 __all__ = ["OPEN_FILE", "LockedFolder", "lock_folder", "open_lock_file"]
@@ -96,7 +96,7 @@ class _LocalLockFile(LockFile):
 
     def write(self, data: bytes) -> None:
         self._disk.truncate(self._file)
-        write_all(self._disk, self._file, data)
+        self._disk.write_all(self._file, data)
 
     def close(self) -> None:
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""The thread that admits what fetchers publish.
+"""The thread that admits what fetchers publish, and the backlog by which it grants them room.
 
 In rounds: it admits, reports to the calls of Spark that wait, and grants the fetchers the room that is left. It never
 waits for compaction, except on a full disk.
