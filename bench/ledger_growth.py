@@ -20,8 +20,7 @@ import spool_start
 from _common import Benchmark, file_system_of, fsync_milliseconds, parser
 from spool_start import ROW_BYTES, ROWS
 
-from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.writer import SNAPSHOT_EVERY
+from connectors.spool.ledger.ledger import SNAPSHOT_EVERY, Ledger
 from connectors.spool.store.disk import Disk
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings

@@ -11,9 +11,8 @@ import pytest
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.admin.verify import verify
-from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.ledger import SNAPSHOT_EVERY, Ledger
 from connectors.spool.ledger.recovery import read_state
-from connectors.spool.ledger.writer import SNAPSHOT_EVERY
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.pubsub_sweep import points_in_code

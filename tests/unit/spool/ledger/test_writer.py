@@ -36,7 +36,7 @@ def together(ledger: Ledger, pause: Path, *changes: dict | tuple) -> list[Future
         try:
             asked = [callers.submit(ledger.append, {"layout": [1, 1]})]
             wait_for(pause.exists)
-            waiting = ledger._writer._waiting
+            waiting = ledger._waiting
             for count, change in enumerate(changes, 1):
                 asked.append(callers.submit(ledger.append, *(change if isinstance(change, tuple) else (change,))))
                 wait_for(lambda count=count: len(waiting) == count)
