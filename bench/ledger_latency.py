@@ -24,7 +24,7 @@ from _common import Benchmark, parser
 from connectors.core.errors import ConnectorError
 from connectors.core.offsets import SENTINEL
 from connectors.core.options.kinds import Secret
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.id_keys import keys_of

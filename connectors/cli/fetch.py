@@ -16,7 +16,7 @@ from connectors.core.formats import spool_connector
 from connectors.core.options.declaration import secret_options
 
 if TYPE_CHECKING:
-    from connectors.spool.fetching.child import FetcherStatus
+    from connectors.spool.fetching.group import FetcherStatus
 
 __all__ = ["fetch"]
 

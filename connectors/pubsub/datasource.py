@@ -37,7 +37,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.stored_rows import ROWS
     from connectors.spool.segments.reading import SpoolRows
-    from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart, append_columns
+    from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
     from connectors.spool.source.reader import SpoolBatchReader, SpoolStreamReader
 if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
@@ -105,7 +105,7 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
         """Return rows of a spool in the columns of a mode."""
         if view is SchemaMode.DATABRICKS:
             return _databricks_columns(rows.rows)
-        batch = append_columns(rows, {"subscription": sources[rows.source]})
+        batch = rows.with_columns({"subscription": sources[rows.source]})
         return batch if batch.schema.names == STREAM_SCHEMA.names else batch.select(STREAM_SCHEMA.names)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 
 
 def only(group: FetcherGroup) -> FetcherStatus:

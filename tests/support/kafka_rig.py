@@ -57,8 +57,8 @@ class KafkaRig:
         self.workers = InProcessWorkers()
         quiet = {"bootstrap.servers": broker.endpoint, "log_level": 0}
         self.admin = AdminClient(quiet)
-        # One request at a time: of a topic that is new the first may be refused, and would come after the second.
-        ordered = {"linger.ms": 0, "acks": "all", "max.in.flight": 1}
+        # Idempotent, so in order: the leader of a new topic may refuse a request, and take the next one before its retry.
+        ordered = {"linger.ms": 0, "enable.idempotence": True}
         self.producer = Producer({**quiet, **ordered, "message.max.bytes": 4_000_000})
         self._quiet = quiet
 

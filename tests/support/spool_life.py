@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from connectors.core.offsets import SENTINEL
 from connectors.core.retry import OutageRule
 from connectors.spool.errors import no_room
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetching.target import Block, Intake, TargetStatus

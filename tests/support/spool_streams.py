@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import OutageRule
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.reading import read_slices
 from connectors.spool.stream.compaction import CompactionSettings

@@ -46,7 +46,7 @@ from connectors.spool.fetching.messages import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
-    from connectors.spool.fetching.child import FetcherStatus
+    from connectors.spool.fetching.group import FetcherStatus
 
 __all__ = ["FanOut", "StallDetector"]
 

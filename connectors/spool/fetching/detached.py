@@ -26,8 +26,8 @@ from typing import Any, Final
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.spool.errors import fetcher_ended, fetcher_failed
-from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.external import run_fetchers
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.fetching.messages import PLANS, decode
 from connectors.spool.fetching.placement import Claim, Place, beat_seconds
 from connectors.spool.ledger.identity import check_identity

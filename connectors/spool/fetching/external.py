@@ -16,8 +16,7 @@ from typing import Final
 
 from connectors.core.errors import ConnectorError, SpoolError
 from connectors.core.retry import WaitLog
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.process import NO_READER
 from connectors.spool.fetching.room import MAX_RECORDS_BETWEEN, Room, heartbeat_seconds

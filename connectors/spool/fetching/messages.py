@@ -151,7 +151,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of a fetcher; see `connectors.spool.fetching.child.FetcherStatus` for its fields."""
+    """The state of a fetcher; see `connectors.spool.fetching.group.FetcherStatus` for its fields."""
 
     held_bytes: int = 0
     held_rows: int = 0

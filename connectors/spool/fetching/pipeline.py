@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, Protocol
 
-import pyarrow as pa
-
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import write_error
 from connectors.spool.fetching.messages import FetchPlan
@@ -229,9 +227,13 @@ class Pipeline(Generic[Delivery, Token]):
                 return
             # Register it first: if the write fails, the block must be handed back, because it owns the leases now.
             self._intake.decoded(held)
+            number = self._published + bool(self._intake.publishing)  # of a segment that begins now
         if held.rows:
             if self._segment is None:
-                self._segment = self._begin(block.rows.schema)
+                store, plan, fetcher = self._folder.store, self._plan, self._folder.fetcher
+                self._segment = SegmentWriter(
+                    store, plan.spool, fetcher, number, block.rows.schema, plan.source, compression=plan.compression
+                )
                 self._segment_since = taken[0].received_at
             ids = block.ids
             keys = no_keys(len(block.rows)) if ids is None else keys_of(ids, self._plan.hash_key, block.other_ids)
@@ -240,14 +242,6 @@ class Pipeline(Generic[Delivery, Token]):
                 self._segment.append(more, no_keys(len(more)), sizes, None)
         else:
             self._target.on_durable(held.item)
-
-    def _begin(self, schema: pa.Schema) -> SegmentWriter:
-        with self._intake.lock:
-            number = self._published + bool(self._intake.publishing)
-        store, plan = self._folder.store, self._plan
-        return SegmentWriter(
-            store, plan.spool, self._folder.fetcher, number, schema, plan.source, compression=plan.compression
-        )
 
     def _hand_over(self, segment: SegmentWriter) -> None:
         """Pass the open segment to the publishing thread, when that has finished the one before."""

@@ -1,4 +1,4 @@
-"""The process a fetcher runs in; `connectors.spool.fetching.child` starts it.
+"""The process a fetcher runs in; `connectors.spool.fetching.group` starts it.
 
 It knows no connector. It receives commands on standard input, `Start` first, and sends reports on standard output: the
 messages of `connectors.spool.fetching.messages`. The end of input means that the parent is gone, however it ended. Logs
@@ -326,7 +326,7 @@ class FetchProcess:
 
 
 def main() -> None:
-    """Run as a fetcher, with the pipes of `connectors.spool.fetching.child`."""
+    """Run as a fetcher, with the pipes of `connectors.spool.fetching.group`."""
     # A terminal's Ctrl-C is for the parent: it decides, and this process still hands back what it holds.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(asctime)s %(levelname)s fetcher %(process)d %(name)s: %(message)s")

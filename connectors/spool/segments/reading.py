@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,16 @@ class SpoolRows:
     rows: pa.RecordBatch
     position: int
     source: int
+
+    def with_columns(self, texts: Mapping[str, str]) -> pa.RecordBatch:
+        """Return the rows with columns of one text each, and at last ``offset``."""
+        first, count = self.position, len(self.rows)
+        columns = [
+            *self.rows.columns,
+            *(pa.repeat(pa.scalar(text, pa.string()), count) for text in texts.values()),
+            pa.array(np.arange(first, first + count, dtype=np.int64)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[*self.rows.schema.names, *texts, "offset"])
 
 
 def read_slices(

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from connectors.spool.segments.reading import SpoolRows
@@ -19,7 +18,7 @@ from connectors.spool.source.options import SpoolOptions, parse_spool_options, p
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Feed", "SpoolConnector", "SpoolStart", "append_columns"]
+__all__ = ["Feed", "SpoolConnector", "SpoolStart"]
 
 S = TypeVar("S", bound=SpoolOptions)
 
@@ -116,15 +115,4 @@ class SpoolConnector(ABC, Generic[S]):
 
     def columns(self, rows: SpoolRows, sources: tuple[str, ...], view: Any) -> pa.RecordBatch:  # noqa: ARG002 - as above
         """Return rows of the spool in the columns of `schema`; a pure function, called in tasks."""
-        return append_columns(rows, {})
-
-
-def append_columns(rows: SpoolRows, constants: Mapping[str, str]) -> pa.RecordBatch:
-    """Return the rows with columns of one text each, and at last ``offset``."""
-    first, count = rows.position, len(rows.rows)
-    columns = [
-        *rows.rows.columns,
-        *(pa.repeat(pa.scalar(text, pa.string()), count) for text in constants.values()),
-        pa.array(np.arange(first, first + count, dtype=np.int64)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=[*rows.rows.schema.names, *constants, "offset"])
+        return rows.with_columns({})

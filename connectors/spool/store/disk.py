@@ -1,14 +1,39 @@
-"""The calls by which a spool in a folder changes its disk."""
+"""A local file system, as a spool in a folder uses it: the calls that change it, and the tree of its folders.
+
+Folders are opened one in the other, below the root that was there at the start. Links are never followed below the
+root (rule R10), and a folder is made durably.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
-__all__ = ["FILE_MODE", "Disk"]
+from connectors.spool.errors import foreign_file, missing_spool, not_writable
+from connectors.spool.store.protection import check_protected
 
+__all__ = [
+    "FILE_MODE",
+    "FOLDER_NAMES",
+    "IDENTITY_NAME",
+    "OPEN_ROOT",
+    "TEMPORARY_FOLDER",
+    "Disk",
+    "FolderTree",
+    "file_identity",
+]
+
+FOLDER_NAMES: Final = ("epochs", "fetchers", "ids", "inbox", "ledger", "tmp")
+IDENTITY_NAME: Final = "spool.json"
+TEMPORARY_FOLDER: Final = "tmp"
+_FOLDER_MODE: Final = 0o700
+OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FOLDER: Final = OPEN_ROOT | os.O_NOFOLLOW
 FILE_MODE: Final = 0o600
-
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_OR_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -71,3 +96,94 @@ class Disk:
     def rmdir(self, name: str, folder: int) -> None:
         """Remove an empty folder."""
         os.rmdir(name, dir_fd=folder)
+
+
+class FolderTree:
+    """The folders below a root, an absolute path; `disk` returns the one that makes and syncs them."""
+
+    def __init__(self, root: str, disk: Callable[[], Disk]) -> None:
+        self.root = root
+        self._disk = disk
+        self._durable: set[str] = set()
+        self._root_identity: tuple[int, int] | None = None
+
+    def make_root(self) -> None:
+        """Make the root where it is absent, for its owner only; raises `SpoolError` if another user could change it."""
+        self._root_identity = None
+        try:
+            missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
+            for folder in reversed(missing):
+                parent = os.open(folder.parent, OPEN_ROOT)
+                try:
+                    with contextlib.suppress(FileExistsError):
+                        self._disk().mkdir(folder.name, parent, _FOLDER_MODE)
+                    self._disk().fsync(parent)
+                finally:
+                    os.close(parent)
+            check_protected(self.root, FOLDER_NAMES)
+        except OSError as error:
+            action = "Choose a spoolLocation that the user of the driver may write to."
+            raise not_writable("The folder of the spool cannot be made", error, self.root, action) from error
+
+    def keep_root(self) -> None:
+        """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
+        self._root_identity = file_identity(Path(self.root).stat())
+
+    @contextlib.contextmanager
+    def open(self, name: str, *, make: bool = False) -> Iterator[int]:
+        """Open a folder of the spool, as a file descriptor; no link is followed. With `make` it is made, durably.
+
+        Raises `SpoolError` if the root is not the folder that `keep_root` has seen, or has lost its identity.
+        """
+        descriptor = self._open_root()
+        path = ""
+        try:
+            for part in filter(None, name.split("/")):
+                if make:
+                    self._make_part(f"{path}/{part}", part, descriptor)
+                child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor, path = child, f"{path}/{part}"
+            yield descriptor
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise foreign_file(self.root, name) from error
+            # Of a link, with two files, the folder of the second one ends first.
+            if error.filename2 is not None and not str(error.filename2).startswith("/"):
+                error.filename2 = f"{self.root}{path}/{error.filename2}"
+            elif isinstance(error.filename, str) and not error.filename.startswith("/"):
+                error.filename = f"{self.root}{path}/{error.filename}"
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _open_root(self) -> int:
+        try:
+            descriptor = os.open(self.root, OPEN_ROOT)
+        except FileNotFoundError:
+            if self._root_identity is not None:
+                raise missing_spool(self.root) from None
+            raise
+        if self._root_identity not in {None, file_identity(os.fstat(descriptor))}:
+            os.close(descriptor)
+            raise missing_spool(self.root)
+        return descriptor
+
+    def _make_part(self, path: str, part: str, parent: int) -> None:
+        """Make a folder if it is absent, durably: whoever made it before may have died before that was synced."""
+        try:
+            os.stat(part, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            if self._root_identity is not None and not os.path.lexists(f"{self.root}/{IDENTITY_NAME}"):
+                raise missing_spool(self.root) from None
+            self._durable.discard(path)
+            with contextlib.suppress(FileExistsError):
+                self._disk().mkdir(part, parent, _FOLDER_MODE)
+        if path not in self._durable:
+            self._disk().fsync(parent)
+            self._durable.add(path)
+
+
+def file_identity(information: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file or folder from all others, whatever its name."""
+    return information.st_dev, information.st_ino

@@ -23,8 +23,15 @@ from connectors.core.errors import SpoolError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import LockFile, Space, Store, StoreWriting, Version
-from connectors.spool.store.disk import FILE_MODE, Disk
-from connectors.spool.store.folder_tree import FOLDER_NAMES, IDENTITY_NAME, OPEN_ROOT, TEMPORARY_FOLDER, FolderTree
+from connectors.spool.store.disk import (
+    FILE_MODE,
+    FOLDER_NAMES,
+    IDENTITY_NAME,
+    OPEN_ROOT,
+    TEMPORARY_FOLDER,
+    Disk,
+    FolderTree,
+)
 from connectors.spool.store.local_locks import OPEN_FILE, LockedFolder, lock_folder, open_lock_file
 from connectors.spool.store.protection import check_protected
 

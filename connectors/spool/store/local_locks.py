@@ -11,8 +11,7 @@ from typing import Final
 
 from connectors.spool.errors import OTHER_DISK, foreign_file, not_writable
 from connectors.spool.store.base import FolderHold, LockFile
-from connectors.spool.store.disk import FILE_MODE, Disk
-from connectors.spool.store.folder_tree import FolderTree, file_identity
+from connectors.spool.store.disk import FILE_MODE, Disk, FolderTree, file_identity
 
 __all__ = ["OPEN_FILE", "LockedFolder", "lock_folder", "open_lock_file"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from connectors.core.errors import SpoolFullError
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT

@@ -19,7 +19,7 @@ from connectors.core.errors import (
 )
 from connectors.core.retry import Outage, OutageRule
 from connectors.spool.errors import no_room
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.guard import RETRY_SECONDS, Guard, Signals

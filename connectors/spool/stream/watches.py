@@ -8,7 +8,7 @@ from typing import Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import OutageRule
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 
 __all__ = ["DuplicateWatch", "OutageLog", "ServiceWatch"]

@@ -25,8 +25,7 @@ from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.pubsub.source.streaming_pull import message_count
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.kinesis.fan_out.monitor import StallDetector
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 
 
 def statuses(at: float, fetcher: str | None = "a") -> list[FetcherStatus]:

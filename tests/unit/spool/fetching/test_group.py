@@ -23,8 +23,7 @@ import pytest
 from connectors.core.errors import ConnectorError
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
-from connectors.spool.fetching.child import FetcherChild, FetcherStatus
-from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.group import FetcherChild, FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import (
     MAX_COMMAND_BYTES,
     REPORTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.stream.watches import OutageLog
 
 GONE = ServiceUnavailableError("PUBSUB_UNAVAILABLE", "Nobody listens", "localhost:9")
