@@ -53,8 +53,7 @@ from connectors.spool.ledger.identity import SpoolIdentity, open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.id_keys import keys_of
-from connectors.spool.segments.reading import read_slices
-from connectors.spool.segments.segment import SegmentWriter
+from connectors.spool.segments.segment import SegmentWriter, read_slices
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import plan

@@ -36,7 +36,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.options.kinds import BatchMode, SchemaMode
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.stored_rows import ROWS
-    from connectors.spool.segments.reading import SpoolRows
+    from connectors.spool.segments.segment import SpoolRows
     from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
     from connectors.spool.source.reader import SpoolBatchReader, SpoolStreamReader
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity, read_identity
 from connectors.spool.ledger.recovery import open_ledger, read_state
 from connectors.spool.ledger.state import LedgerState
-from connectors.spool.segments.reading import read_slices
-from connectors.spool.segments.segment import checksum
+from connectors.spool.segments.segment import checksum, read_slices
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.slices import plan

@@ -57,7 +57,7 @@ class KafkaRig:
         self.workers = InProcessWorkers()
         quiet = {"bootstrap.servers": broker.endpoint, "log_level": 0}
         self.admin = AdminClient(quiet)
-        # Idempotent, so in order: the leader of a new topic may refuse a request, and take the next one before its retry.
+        # Idempotent, so in order: a new topic may refuse a request, and take the next one before the first is retried.
         ordered = {"linger.ms": 0, "enable.idempotence": True}
         self.producer = Producer({**quiet, **ordered, "message.max.bytes": 4_000_000})
         self._quiet = quiet

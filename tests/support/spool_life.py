@@ -28,8 +28,7 @@ from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetching.target import Block, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.segments.reading import read_slices
-from connectors.spool.segments.segment import SegmentInfo
+from connectors.spool.segments.segment import SegmentInfo, read_slices
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream

@@ -11,7 +11,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import OutageRule
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.segments.reading import read_slices
+from connectors.spool.segments.segment import read_slices
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream

@@ -18,8 +18,7 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import SpoolLease, SpoolLock
 from connectors.spool.segments.id_keys import OtherIds, keys_of
-from connectors.spool.segments.reading import read_slices
-from connectors.spool.segments.segment import SegmentInfo, SegmentWriter
+from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, read_slices
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.object_store import ObjectStore

@@ -215,23 +215,18 @@ class Ledger:
         ):
             number = self.state.fetchers.get(fetcher, -1) + 1
             while len(readers) < most:
-                reader = self._open_segment(fetcher, number)
-                if reader is None:
+                name = segment_name(fetcher, number)
+                if name in self.quarantined_waiting:
+                    readers.append(SegmentEntry(fetcher, number, 0, self.quarantined_waiting[name], "", None, 0, 0))
+                elif self.store.exists(name):
+                    reader = SegmentReader(self.store, name)
+                    if reader.spool != self.identity.spool or reader.info.source >= len(self.identity.sources):
+                        raise foreign_segment(reader, f"{self.store.root}/{name}")
+                    readers.append(reader)
+                else:
                     break
-                readers.append(reader)
                 number += 1
         return readers
-
-    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
-        name = segment_name(fetcher, number)
-        if name in self.quarantined_waiting:
-            return SegmentEntry(fetcher, number, 0, self.quarantined_waiting[name], "", None, 0, 0)
-        if not self.store.exists(name):
-            return None
-        reader = SegmentReader(self.store, name)
-        if reader.spool != self.identity.spool or reader.info.source >= len(self.identity.sources):
-            raise foreign_segment(reader, f"{self.store.root}/{name}")
-        return reader
 
     def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
         # A fetcher may not have made a name durable yet; a record must not name what a loss of power could remove.

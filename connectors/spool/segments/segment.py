@@ -1,4 +1,4 @@
-"""Sealed files, and segments: the sealed files that hold fetched rows (rules R1, R9 and R10).
+"""Sealed files, segments: the sealed files that hold fetched rows, and what tasks read of them (R1, R9 and R10).
 
 A sealed file is sections of bytes, then a footer (JSON) that names each with its checksum, then a tail of 32 bytes:
 checksum of the footer (16 hexadecimal digits), length of the footer, format version, magic of the kind. The checksum of
@@ -32,11 +32,12 @@ import xxhash
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.errors import other_version
+from connectors.spool.errors import other_version, reading_errors
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
 from connectors.spool.segments.rows import Projection, RowSchema
 from connectors.spool.segments.shapes import PUBLISHED, misfit
-from connectors.spool.store.base import Blobs, Pieces
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Blobs, Pieces, StoreAccess
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -51,8 +52,11 @@ __all__ = [
     "SegmentReader",
     "SegmentWriter",
     "Sizes",
+    "Slice",
+    "SpoolRows",
     "checksum",
     "published_of",
+    "read_slices",
     "segment_name",
     "wider",
 ]
@@ -432,6 +436,76 @@ class SegmentReader:
     def verify(self) -> None:
         """Check every section."""
         self._file.verify()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A run of rows of one segment, for a task.
+
+    Attributes:
+        source: index of its source in the spool's list.
+        first_row, end_row: row indexes in the segment, end excluded.
+        position: position of the first row that is no duplicate.
+        rows: how many rows are no duplicates.
+        row_mask: which rows these are, packed bits; None if all are.
+    """
+
+    segment: str
+    digest: str
+    source: int
+    first_row: int
+    end_row: int
+    position: int
+    rows: int
+    row_mask: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRows:
+    """Some rows of a segment without duplicates, with consecutive positions from `position` on.
+
+    `source` is the index of their source in the spool's list of sources.
+    """
+
+    rows: pa.RecordBatch
+    position: int
+    source: int
+
+    def with_columns(self, texts: Mapping[str, str]) -> pa.RecordBatch:
+        """Return the rows with columns of one text each, and at last ``offset``."""
+        first, count = self.position, len(self.rows)
+        columns = [
+            *self.rows.columns,
+            *(pa.repeat(pa.scalar(text, pa.string()), count) for text in texts.values()),
+            pa.array(np.arange(first, first + count, dtype=np.int64)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[*self.rows.schema.names, *texts, "offset"])
+
+
+def read_slices(
+    root: str, slices: Sequence[Slice], access: StoreAccess | None = None, wanted: RowSchema | None = None
+) -> Iterator[SpoolRows]:
+    """Read the rows of a partition, in order, with the columns that are wanted, or else those that are stored.
+
+    Raises `SpoolVersionError` if a newer version has written them, `SpoolError` if this machine cannot see the spool or
+    may not read it, `SpoolDamagedError` if a segment is missing, damaged, or not the one that the ledger admitted.
+    """
+    store = open_store(root, "reader", access)
+    with reading_errors(root):
+        store.check_visible()
+        for part in slices:
+            reader = SegmentReader(store, part.segment, part.digest)
+            mask: npt.NDArray[np.bool_] | None = None
+            if part.row_mask is not None:
+                bits = np.frombuffer(part.row_mask, np.uint8)
+                mask = np.unpackbits(bits, count=part.end_row - part.first_row).astype(np.bool_)
+            position = part.position
+            for first, batch in reader.batches(part.first_row, part.end_row, wanted):
+                low = first - part.first_row
+                rows = batch if mask is None else batch.filter(pa.array(mask[low : low + len(batch)]))
+                if len(rows):
+                    yield SpoolRows(rows, position, part.source)
+                position += len(rows)
 
 
 @lru_cache(maxsize=16)

@@ -23,10 +23,9 @@ from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
 from connectors.spool.segments.dedup_index import run_name
-from connectors.spool.segments.reading import Slice
+from connectors.spool.segments.segment import Slice
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
 from connectors.spool.stream.background import Background
@@ -121,13 +120,14 @@ class SpoolStream:
             first = max(first, min(self._losses.begin(first), last))
             self._background.backlog.seen_start(first)
             self._losses.check(first, last)
-            return self._losses.quarantining(lambda: self._plan(first, last))
 
-    def _plan(self, first: int, last: int) -> list[list[Slice]]:
-        self._ledger.check()
-        state = self._ledger.state
-        check_range(state, first, last, self._where)
-        return plan(state, first, last, self._ledger.row_sizes)
+            def planned() -> list[list[Slice]]:
+                self._ledger.check()
+                state = self._ledger.state
+                check_range(state, first, last, self._where)
+                return plan(state, first, last, self._ledger.row_sizes)
+
+            return self._losses.quarantining(planned)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed all rows below an offset; they may be freed after the margin."""
@@ -184,23 +184,17 @@ class SpoolStream:
         with while_newest(self._ledger.store, self._ledger.claim):
             state = self._ledger.state
             check_range(state, first, state.head, self._where)
-            end = self._end(state, first, max_rows)
+            end = max(first, state.head if self._bound is None else min(state.head, self._bound))
+            if max_rows is not None:
+                end, max_bytes = min(end, first + max_rows), self._settings.max_bytes_per_trigger
+                if max_bytes is not None:
+                    end = cut_by_bytes(state, first, end, max_bytes, self._ledger.row_sizes)
             if end == first and not is_sentinel(start):
                 return ordered(start)
             offset = offset_at(state, end)
             if is_sentinel(start):
                 offset[START_KEY] = offset_at(state, first)
             return ordered(offset)
-
-    def _end(self, state: LedgerState, first: int, max_rows: int | None) -> int:
-        settings = self._settings
-        end = max(first, state.head if self._bound is None else min(state.head, self._bound))
-        if max_rows is None:
-            return end
-        end = min(end, first + max_rows)
-        if settings.max_bytes_per_trigger is not None:
-            end = cut_by_bytes(state, first, end, settings.max_bytes_per_trigger, self._ledger.row_sizes)
-        return end
 
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:
         """Wait as the trigger asks for, as long as the source can deliver anything."""

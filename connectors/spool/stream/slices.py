@@ -21,8 +21,8 @@ from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 from connectors.spool.ledger.state import Layout, LedgerState
-from connectors.spool.segments.reading import Slice, SpoolRows, read_slices
 from connectors.spool.segments.rows import RowSchema
+from connectors.spool.segments.segment import Slice, SpoolRows, read_slices
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 

@@ -13,7 +13,7 @@ from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
-from connectors.spool.segments.reading import SpoolRows
+from connectors.spool.segments.segment import SpoolRows
 
 AWKWARD = {
     "key": "välue",

@@ -17,9 +17,8 @@ from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.stored_rows import ROWS
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.segments.id_keys import no_keys
-from connectors.spool.segments.reading import Slice
 from connectors.spool.segments.rows import RowSchema
-from connectors.spool.segments.segment import SegmentReader, SegmentWriter
+from connectors.spool.segments.segment import SegmentReader, SegmentWriter, Slice
 from connectors.spool.source.reader import SpoolPartition
 from connectors.spool.store.local import LocalStore
 from tests.golden.segments_record import COLUMNS, SEGMENTS

@@ -16,7 +16,7 @@ import pytest
 from connectors.core.errors import SpoolError
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.ledger.identity import open_identity, read_identity
-from connectors.spool.segments.reading import read_slices
+from connectors.spool.segments.segment import read_slices
 from connectors.spool.store.disk import Disk
 from connectors.spool.store.local import LocalStore
 from tests.support.power_loss_rig import on_disk

@@ -15,7 +15,7 @@ import pytest
 from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
 from connectors.spool.admin.survey import stats
-from connectors.spool.segments.reading import read_slices
+from connectors.spool.segments.segment import read_slices
 from connectors.spool.store.disk import Disk
 from connectors.spool.stream.slices import SpoolRange, plan, plan_spool_rows
 from tests.support.power_loss_rig import on_disk
