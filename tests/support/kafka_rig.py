@@ -39,6 +39,7 @@ LOG_IN = {
 STEADY = {"broker.session.timeout.ms": "60000"}
 """Settings of a broker that leads its partitions on after a stall; one that is killed takes so long to return."""
 
+_NOT_LED = frozenset({"_NOENT", "NOT_LEADER_FOR_PARTITION"})
 _numbers = itertools.count(1000)
 """Of one length, so that names sort in the order in which they were made."""
 
@@ -164,9 +165,9 @@ class KafkaRig:
         try:
             visible, all_of_them = (self._ends(admin, topic, partitions, committed=each) for each in (True, False))
         except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].name() != "_NOENT":
+            if not error.args[0].retriable() and error.args[0].name() not in _NOT_LED:
                 raise
-            return False  # the broker has just begun, and leads nothing yet
+            return False  # the broker, or the topic, has just begun
         return visible == all_of_them
 
     def read_committed(self, topic: str, partitions: int = 1, *, is_open: bool = False) -> list[Any]:

@@ -30,6 +30,7 @@ from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "library_version"]
+__all__ += ["log_event"]
 __all__ += ["new_client", "partition_at", "problem_callback", "unknown_settings"]
 
 
@@ -84,7 +85,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_err2str", _TEXT, (_INT,)),
     ("rd_kafka_position", _INT, (_POINTER, _POINTER)),
     ("rd_kafka_offsets_for_times", _INT, (_POINTER, _POINTER, _INT)),
-    ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
+    ("rd_kafka_conf_set_events", None, (_POINTER, _INT)),
     ("rd_kafka_conf_set_error_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_conf_set_log_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_set_log_queue", _INT, (_POINTER, _POINTER)),
@@ -95,7 +96,14 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_metadata", _INT, (_POINTER, _INT, _POINTER, _POINTER, _INT)),
     ("rd_kafka_metadata_destroy", None, (_POINTER,)),
     ("rd_kafka_produce_batch", _INT, (_POINTER, ctypes.c_int32, _INT, _POINTER, _INT)),
-    ("rd_kafka_poll", _INT, (_POINTER, _INT)),
+    ("rd_kafka_queue_get_main", _POINTER, (_POINTER,)),
+    ("rd_kafka_queue_poll", _POINTER, (_POINTER, _INT)),
+    ("rd_kafka_event_type", _INT, (_POINTER,)),
+    ("rd_kafka_event_message_next", _POINTER, (_POINTER,)),
+    ("rd_kafka_event_error", _INT, (_POINTER,)),
+    ("rd_kafka_event_error_string", _TEXT, (_POINTER,)),
+    ("rd_kafka_event_log", _INT, (_POINTER, _POINTER, _POINTER, _POINTER)),
+    ("rd_kafka_event_destroy", None, (_POINTER,)),
     ("rd_kafka_flush", _INT, (_POINTER, _INT)),
     ("rd_kafka_purge", _INT, (_POINTER, _INT)),
     ("rd_kafka_destroy", None, (_POINTER,)),
@@ -196,13 +204,22 @@ def _log(client: int, level: int, facility: bytes, text: bytes) -> None:
     LOGGER.log(_LEVELS[min(max(level, 0), len(_LEVELS) - 1)], "%s [%s] %s", *line)
 
 
+def log_event(client: int, event: int) -> None:
+    """Log the line of an event."""
+    facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+    places = (ctypes.addressof(each) for each in (facility, text, level))
+    if not library().rd_kafka_event_log(event, *places):
+        _log(client, level.value, facility.value or b"", text.value or b"")
+
+
 _LOG: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)(_log)
 
 
-def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:
+def new_client(kind: int, settings: Mapping[str, str], *, events: int = 0, problem: Any = None) -> int:
     """Make a producer, of the kind 0, or a consumer, 1; raises an `OptionError` if librdkafka refuses a setting.
 
-    ``report`` is called for records that could not be written, ``problem`` for errors of the client's connections.
+    ``problem`` is called for errors of the client's connections. With ``events``, the kinds that `rd_kafka_queue_poll`
+    returns, that returns its log lines too, for `log_event`, and calls nothing.
     """
     functions = library()
     configuration = functions.rd_kafka_conf_new()
@@ -211,8 +228,7 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
         refuse_nul(f"kafka.{name}", name, value)
         if (refusal := _set(configuration, name, value)) is not None:
             raise refusal
-    if report is not None:
-        functions.rd_kafka_conf_set_dr_msg_cb(configuration, ctypes.cast(report, ctypes.c_void_p))
+    functions.rd_kafka_conf_set_events(configuration, events)
     if problem is not None:
         functions.rd_kafka_conf_set_error_cb(configuration, ctypes.cast(problem, ctypes.c_void_p))
     functions.rd_kafka_conf_set_log_cb(configuration, ctypes.cast(_LOG, ctypes.c_void_p))

@@ -10,18 +10,24 @@ caches. So the client never gets more than a few batches for each partition, and
 up to 200 ms, or until the task ends, which sends everything. With 50 ms, slow brokers made the thread look for work 0.5
 to 1.4 million times in 6 s of writing, with 200 ms 0.2 million times (calls of poll(); rows of 1 KB with keys of
 bench/kafka_write.py).
+
+An idempotent producer of librdkafka reports a record as written when a later one of its partition is: what a broker
+has refused, because it does not lead the partition yet, is then lost (confluent-kafka-go, issue 921). Such reports have
+no offset, and these records are written again. Reports come as events, one for many records, of which one is looked at.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from enum import IntEnum
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +37,15 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place
-from connectors.kafka.client.librdkafka import library, new_client, problem_callback
+from connectors.kafka.client.librdkafka import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
-__all__ = ["NativeSink", "UnsentLog", "batching_of"]
+__all__ = ["NativeSink", "UnsentLog", "batching_of", "log_written_again"]
+
+_log = logging.getLogger(__name__)
 
 _PRODUCER: Final = 0
 _BLOCK, _PARTITION = 4, 8
@@ -53,7 +61,7 @@ _HELD_BYTES: Final = 64 << 20
 """Batches of so many bytes are kept; then they have to be acknowledged before the next one."""
 _WORDS: Final = 9
 """Of ``rd_kafka_message_t``; these are among them, and a length follows a value and a key."""
-_PARTITION_WORD, _VALUE_WORD, _KEY_WORD = 2, 3, 5
+_TOPIC_WORD, _PARTITION_WORD, _VALUE_WORD, _KEY_WORD, _OFFSET_WORD = 1, 2, 3, 5, 7
 _TEXT_BYTES: Final = 512
 _EMPTY: Final = ctypes.create_string_buffer(1)  # where empty keys and values stand: not at 0, which is null
 _LINGER_MS: Final = 200.0
@@ -63,6 +71,14 @@ _LEAST_BYTES: Final = 4 << 20
 _BATCH_BYTES: Final = 1_000_000
 _QUEUE_KILOBYTES: Final = 1_048_576
 _QUEUE_RECORDS: Final = 100_000
+
+
+class _Event(IntEnum):
+    """The kinds of events that are used, as librdkafka numbers them."""
+
+    REPORTS = 1
+    LOG_LINE = 4
+    PROBLEM = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +158,19 @@ class NativeSink:
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
         self._unsent, self._given = UnsentLog(), 0
-        # Kept alive as long as the client.
-        self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
         revealed = settings.revealed()
+        # Without it each report is of its own records; with acks=0, which rules it out, none has an offset.
+        self._is_idempotent = revealed.get("enable.idempotence") == "true"
+        self._unconfirmed: list[tuple[str, list[list[int]]]] = []
+        """Records that were reported as written without an offset, by their topics."""
         self._batching = batching_of(revealed)
         own = {
-            "delivery.report.only.error": "true",
+            "delivery.report.only.error": "false" if self._is_idempotent else "true",
             "log.connection.close": "false",
             "linger.ms": str(self._batching.linger_ms),
         }
         others = {name: value for name, value in revealed.items() if name not in LINGER_SETTINGS}
-        self._client = new_client(_PRODUCER, others | own, self._report, self._problem)
+        self._client = new_client(_PRODUCER, others | own, events=sum(_Event))
         self._topics: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
         self._held: list[pa.Array] = []
@@ -166,25 +184,50 @@ class NativeSink:
         self._thread.start()
 
     def _poll(self) -> None:
+        queue = self._library.rd_kafka_queue_get_main(self._client)
         while not self._stopped.is_set():
-            self._library.rd_kafka_poll(self._client, 100)
+            if event := self._library.rd_kafka_queue_poll(queue, 100):
+                match self._library.rd_kafka_event_type(event):
+                    case _Event.REPORTS:
+                        self._delivered(event)
+                    case _Event.LOG_LINE:
+                        log_event(self._client, event)
+                    case _Event.PROBLEM:
+                        self._note(event)
+                self._library.rd_kafka_event_destroy(event)
             self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
             with self._purging:
                 if isinstance(self._error, CredentialsError):
                     # Nothing will be sent, and a call may wait for a place in the queue.
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
+        self._library.rd_kafka_queue_destroy(queue)
 
-    def _delivered(self, _client: int, message: int, _opaque: int) -> None:
-        error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
-        if error and self._error is None:
-            name = self._library.rd_kafka_topic_name(topic).decode()
-            self.late = name if self._library.rd_kafka_err2name(error).decode() == LATE else None
-            place = record_place(name, _number_at(message + 16))
-            self._error = self._last_word.explain(self._connector_error(error, place))
+    def _delivered(self, event: int) -> None:
+        """Note what is reported of some records of a partition, which have one outcome."""
+        message = self._library.rd_kafka_event_message_next(event)
+        error, words = _number_at(message), _words_at(message)
+        if not error and (words[_OFFSET_WORD] >= 0 or not self._is_idempotent):
+            return
+        topic = self._library.rd_kafka_topic_name(words[_TOPIC_WORD]).decode()
+        partition = _number_at(message + 8 * _PARTITION_WORD)
+        if error:
+            if self._error is None:
+                self.late = topic if self._library.rd_kafka_err2name(error).decode() == LATE else None
+                self._error = self._last_word.explain(self._connector_error(error, record_place(topic, partition)))
+            return
+        records = []
+        while message:
+            # Their memory is held until `finish`.
+            value, length, key, key_length = _words_at(message)[_VALUE_WORD:_OFFSET_WORD]
+            records.append([0, 0, partition, value, length, key, key_length, 0, 0])
+            message = self._library.rd_kafka_event_message_next(event)
+        self._unconfirmed.append((topic, records))
+        log_written_again(topic, partition, len(records))
 
-    def _note(self, name: str, text: str) -> None:
+    def _note(self, event: int) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
-        self._last_word.receive(name, text)
+        name = self._library.rd_kafka_err2name(self._library.rd_kafka_event_error(event)).decode()
+        self._last_word.receive(name, self._library.rd_kafka_event_error_string(event).decode(errors="replace"))
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:
@@ -302,11 +345,16 @@ class NativeSink:
 
     def finish(self) -> None:
         """Wait until every record is acknowledged; raises if one was not."""
-        # The client checks only every 10 ms whether it has finished.
         wait = 1
-        while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
-            self._check()
-            wait = min(2 * wait, _SLICE_MS)
+        while True:
+            while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
+                self._check()
+                wait = min(2 * wait, _SLICE_MS)
+            unconfirmed, self._unconfirmed = self._unconfirmed, []
+            if not unconfirmed or self._error is not None:
+                break
+            for topic, records in unconfirmed:
+                self._produce(topic, np.array(records, np.int64))
         self._held, self._held_bytes = [], 0
         self._check()
         self._last_word.forget()
@@ -323,7 +371,18 @@ class NativeSink:
         self._library.rd_kafka_destroy(self._client)
 
 
-_REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+def log_written_again(topic: str, partition: int, records: int) -> None:
+    """Log that records which the client took for written are written again; they may have been written before."""
+    _log.warning(
+        "[KAFKA_WRITTEN_AGAIN] %d records are written again, after later ones: the client takes them for written, and "
+        "no broker has confirmed that (%s)",
+        records,
+        record_place(topic, partition),
+    )
+
+
+def _words_at(place: int) -> Any:
+    return (ctypes.c_int64 * _WORDS).from_address(place)
 
 
 def _number_at(place: int) -> int:

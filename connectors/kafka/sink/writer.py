@@ -10,8 +10,10 @@ import contextlib
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Final, Self
 
@@ -27,7 +29,7 @@ from connectors.kafka.client.factory import client_exception, late_error, open_p
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.native_writer import NativeSink, UnsentLog
+from connectors.kafka.sink.native_writer import NativeSink, UnsentLog, log_written_again
 from connectors.kafka.sink.rows import Columns, Record, records
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
@@ -59,20 +61,33 @@ class RecordSink:
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
         self._unsent, self._given = UnsentLog(), 0
-        # Only failures are reported: a callback for each record costs as much as sending it.
+        self._is_transactional = "transactional.id" in (own or {})
+        self._is_idempotent = self._is_transactional or settings.get("enable.idempotence") == "true"
+        self._unconfirmed: list[Record] = []
+        """Records that were reported as written without an offset: see `connectors.kafka.sink.native_writer`."""
+        # A callback for each record takes a quarter of the time of sending it: others have one for errors only.
         fixed = {
-            "delivery.report.only.error": True,
+            "delivery.report.only.error": not self._is_idempotent,
             "on_delivery": self._delivered,
             "error_cb": self._note,
             "log.connection.close": False,
         }
         self.producer = open_producer(settings, {**fixed, **(own or {})})
 
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None and self._error is None:
-            place = record_place(message.topic(), message.partition())
-            self.late = message.topic() if error.name() == LATE else None
-            self._error = self._last_word.explain(connector_error(error, place))
+    def _delivered(self, error: Any, message: Any, headers: Any = None) -> None:
+        if error is None and message.offset() is not None:
+            return
+        topic, partition = message.topic(), message.partition()
+        if error is not None:
+            if self._error is None:
+                self.late = topic if error.name() == LATE else None
+                self._error = self._last_word.explain(connector_error(error, record_place(topic, partition)))
+        elif self._is_transactional:
+            self._error = self._error or unconfirmed(record_place(topic, partition))
+        else:
+            self._unconfirmed.append(
+                (topic, message.key(), message.value(), partition, message.timestamp()[1], headers)
+            )
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -95,12 +110,14 @@ class RecordSink:
         """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
         refused = client_exception()
         produce = self.producer.produce
+        repeats = self._is_idempotent and not self._is_transactional
         before, number = self._given, 0
         for number, (topic, key, value, partition, timestamp, headers) in enumerate(records, 1):
+            report = partial(self._delivered, headers=headers) if repeats and headers else None  # it does not say them
             looked_up = False
             while True:
                 try:
-                    produce(topic, value, key, partition, None, None, timestamp, headers)
+                    produce(topic, value, key, partition, report, None, timestamp, headers)
                 except BufferError:
                     self._given = before + number - 1
                     self._serve(0.1)
@@ -157,16 +174,26 @@ class RecordSink:
 
     def finish(self) -> None:
         """Wait until every record is acknowledged; raises if one was not."""
+        self._drain()
+        while self._unconfirmed:
+            records, self._unconfirmed = self._unconfirmed, []
+            for (topic, partition), number in Counter((record[0], record[3]) for record in records).items():
+                log_written_again(topic, partition, number)
+            self.send(records)
+            self._drain()
+        self._last_word.forget()
+
+    def _drain(self) -> None:
         while self._serve(_SLICE_SECONDS, until_empty=True):
             pass
-        self._last_word.forget()
 
     def purge(self) -> None:
         """Drop what is still in the queue."""
         self._error = None
         self.producer.purge()
         with contextlib.suppress(ConnectorError):
-            self.finish()
+            self._drain()
+        self._unconfirmed.clear()
 
     def discard(self) -> None:
         """Drop what is still in the queue, and close the connections."""
@@ -174,6 +201,17 @@ class RecordSink:
         # The client closes with the last reference to it. It holds this object, for its reports, so that otherwise
         # its threads would stay until the garbage collector happens to run.
         del self.producer
+
+
+def unconfirmed(where: str) -> ServiceUnavailableError:
+    """Return the error for a record of a transaction that no broker has confirmed: to write it again may double it."""
+    return ServiceUnavailableError(
+        "KAFKA_WRITE_UNCONFIRMED",
+        "The client takes records for written that no broker has confirmed, as when the leader of a partition is new",
+        where,
+        "Nothing of this attempt becomes visible, and nothing is lost: Spark tries the task again, or start the query "
+        "again. A topic that is new has to be there before the query begins.",
+    )
 
 
 class TransactionalSink:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -25,7 +27,7 @@ from connectors.kafka.datasource import KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch
 from connectors.kafka.sink.rows import check_columns
-from connectors.kafka.sink.writer import RecordSink, StreamTask
+from connectors.kafka.sink.writer import RecordSink, StreamTask, TransactionalSink
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import (
@@ -659,3 +661,28 @@ def test_a_broker_restart_inside_a_batch_writes_its_rows_once(
     again = sink.task(0, 0, "a b c")
     assert (first, again) in {("written", "skipped"), ("KAFKA_UNAVAILABLE", "written"), ("KAFKA_ERROR", "written")}
     assert sink.seen() == ["a", "b", "c"]
+
+
+def test_a_transaction_is_whole_or_not_committed_while_the_leaders_of_a_topic_begin(kafka: KafkaRig) -> None:
+    # The broker refuses a record of a partition that it does not lead yet, and may take the next one.
+    partitions, each = 200, 4
+    given = kafka.options(deliveryGuarantee="exactly_once", kafka__batch__num__messages="1", kafka__linger__ms="0")
+    settings = parse_write_options(given | {"topic": "any"}, {}, streaming=True).client
+    for name in (kafka.name() for _ in range(2)):
+        rows = [(name, None, b"%d" % n, part, 0, None) for n in range(each) for part in range(partitions)]
+        outcome = "committed"
+        try:
+            with TransactionalSink(settings, kafka.name("transaction")) as transaction:
+                transaction.fence()
+                transaction.begin()
+                making = kafka.admin.create_topics([NewTopic(name, partitions, 1)])
+                transaction.sink.send(rows)
+                transaction.sink.finish()
+                transaction.commit()
+        except ConnectorError as error:
+            outcome = error.code
+        making[name].result()
+        found = Counter((message.partition(), message.value()) for message in kafka.read_committed(name, partitions))
+        wanted = {"committed": Counter((row[3], row[2]) for row in rows), "KAFKA_WRITE_UNCONFIRMED": Counter()}
+        assert found == wanted[outcome]
+        kafka.delete_topic(name)

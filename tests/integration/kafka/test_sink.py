@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import NewTopic
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -469,3 +470,30 @@ def test_a_record_that_is_not_delivered_in_time_names_the_topic_only_if_it_is_ab
     expected = "KAFKA_UNKNOWN_TOPIC_OR_PARTITION" if absent else "KAFKA_UNAVAILABLE"
     assert caught.value.code == expected
     assert topic in str(caught.value)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("headers", [None, [{"key": "of", "value": b"shop"}]], ids=["without headers", "with headers"])
+def test_no_row_is_lost_or_doubled_while_the_leaders_of_a_topic_begin(
+    kafka: KafkaRig, headers: list[dict[str, Any]] | None
+) -> None:
+    # The broker refuses a record of a partition that it does not lead yet, and may take the next one.
+    partitions, each = 200, 4
+    close_sinks()
+    given = options(kafka, kafka__linger__ms="0", kafka__batch__num__messages="1")
+    schema = struct("topic", "value", "partition", *(["headers"] if headers else []))
+    more = {"headers": headers} if headers else {}
+    write(given, schema, [{"topic": kafka.topic(1), "value": b"", "partition": 0, **more}])  # a producer with its id
+    name = kafka.name()
+    making = kafka.admin.create_topics([NewTopic(name, partitions, 1)])
+    rows = [
+        {"topic": name, "value": b"%d" % n, "partition": part, **more}
+        for n in range(each)
+        for part in range(partitions)
+    ]
+    assert write(given, schema, rows) == len(rows)
+    making[name].result()
+    found = kafka.read_committed(name, partitions)
+    wanted = Counter((part, b"%d" % n) for n in range(each) for part in range(partitions))
+    assert Counter((message.partition(), message.value()) for message in found) == wanted
+    assert all(message.headers() == ([("of", b"shop")] if headers else None) for message in found)
