@@ -32,7 +32,7 @@ def check_fast_path() -> None:
     cluster.restype, cluster.argtypes = servers.restype, servers.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     servers.restype = ctypes.c_char_p
     endpoint = servers(cluster(mock)).decode()
-    settings = ClientSettings((("bootstrap.servers", endpoint), ("log_level", "0")))
+    settings = ClientSettings((("bootstrap.servers", endpoint), ("log_level", "0"), ("enable.idempotence", "true")))
     columns = {"key": [*reversed(_VALUES)], "value": [*_VALUES]}
     rows = len(_VALUES)
     batch = pa.RecordBatch.from_pydict(

@@ -34,19 +34,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError
 from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
-from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
-__all__ = ["NativeSink", "UnsentLog", "batching_of", "log_written_again"]
+__all__ = ["MOST_ROUNDS", "NativeSink", "UnsentLog", "batching_of", "log_written_again", "unconfirmed"]
 
 _log = logging.getLogger(__name__)
 
+MOST_ROUNDS: Final = 3
+"""So often records that no broker confirms are written again."""
 _PRODUCER: Final = 0
 _BLOCK, _PARTITION = 4, 8
 _ANY_PARTITION: Final = -1
@@ -160,9 +162,9 @@ class NativeSink:
         self._unsent, self._given = UnsentLog(), 0
         revealed = settings.revealed()
         # Without it each report is of its own records; with acks=0, which rules it out, none has an offset.
-        self._is_idempotent = revealed.get("enable.idempotence") == "true"
-        self._unconfirmed: list[tuple[str, list[list[int]]]] = []
-        """Records that were reported as written without an offset, by their topics."""
+        self._is_idempotent = is_true(revealed.get("enable.idempotence", "false"))
+        self._unconfirmed: list[tuple[str, int, list[tuple[int, int, bytes | None]]]] = []
+        """Records that were reported as written without an offset: topic, partition; place and length of value, key."""
         self._batching = batching_of(revealed)
         own = {
             "delivery.report.only.error": "false" if self._is_idempotent else "true",
@@ -184,17 +186,28 @@ class NativeSink:
         self._thread.start()
 
     def _poll(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # noqa: BLE001 - it is raised to the task, which would wait for its reports
+            self._error = self._error or named_error(
+                "_FATAL", f"{type(error).__name__}: {error}", "producer", retriable=False
+            )
+
+    def _serve(self) -> None:
+        """Take the client's events."""
         queue = self._library.rd_kafka_queue_get_main(self._client)
         while not self._stopped.is_set():
             if event := self._library.rd_kafka_queue_poll(queue, 100):
-                match self._library.rd_kafka_event_type(event):
-                    case _Event.REPORTS:
-                        self._delivered(event)
-                    case _Event.LOG_LINE:
-                        log_event(self._client, event)
-                    case _Event.PROBLEM:
-                        self._note(event)
-                self._library.rd_kafka_event_destroy(event)
+                try:
+                    match self._library.rd_kafka_event_type(event):
+                        case _Event.REPORTS:
+                            self._delivered(event)
+                        case _Event.LOG_LINE:
+                            log_event(self._client, event)
+                        case _Event.PROBLEM:
+                            self._note(event)
+                finally:
+                    self._library.rd_kafka_event_destroy(event)
             self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
             with self._purging:
                 if isinstance(self._error, CredentialsError):
@@ -217,12 +230,11 @@ class NativeSink:
             return
         records = []
         while message:
-            # Their memory is held until `finish`.
+            # The memory of a value is held until `finish`; a key is the client's, and goes with the event.
             value, length, key, key_length = _words_at(message)[_VALUE_WORD:_OFFSET_WORD]
-            records.append([0, 0, partition, value, length, key, key_length, 0, 0])
+            records.append((value, length, ctypes.string_at(key, key_length) if key else None))
             message = self._library.rd_kafka_event_message_next(event)
-        self._unconfirmed.append((topic, records))
-        log_written_again(topic, partition, len(records))
+        self._unconfirmed.append((topic, partition, records))
 
     def _note(self, event: int) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -345,19 +357,42 @@ class NativeSink:
 
     def finish(self) -> None:
         """Wait until every record is acknowledged; raises if one was not."""
-        wait = 1
-        while True:
-            while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
-                self._check()
-                wait = min(2 * wait, _SLICE_MS)
-            unconfirmed, self._unconfirmed = self._unconfirmed, []
-            if not unconfirmed or self._error is not None:
+        self._drain()
+        for _ in range(MOST_ROUNDS):
+            if self._error is not None or not self._unconfirmed:
                 break
-            for topic, records in unconfirmed:
-                self._produce(topic, np.array(records, np.int64))
+            self._write_again()
+            self._drain()
+        if self._unconfirmed:
+            topic, partition, _ = self._unconfirmed[0]
+            self._error = self._error or unconfirmed(record_place(topic, partition))
         self._held, self._held_bytes = [], 0
         self._check()
         self._last_word.forget()
+
+    def _drain(self) -> None:
+        """Wait until the client has reported on every record."""
+        wait = 1
+        while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
+            self._check()
+            wait = min(2 * wait, _SLICE_MS)
+
+    def _write_again(self) -> None:
+        """Write the records that no broker has confirmed, with their partitions."""
+        # All are reported on, so no report changes this list now.
+        unconfirmed_records, self._unconfirmed = self._unconfirmed, []
+        for topic, partition, records in unconfirmed_records:
+            log_written_again(topic, partition, len(records))
+            keys = pa.array([key for _, _, key in records], pa.binary())
+            messages = np.zeros((len(records), _WORDS), np.int64)
+            messages[:, _PARTITION_WORD] = partition
+            messages[:, _VALUE_WORD : _VALUE_WORD + 2] = [(value, length) for value, length, _ in records]
+            messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _addresses(keys)
+            row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // len(messages))
+            portion = self._batching.portion(row_bytes)
+            for first in range(0, len(messages), portion):
+                self._wait_for_room(topic, row_bytes)
+                self._produce(topic, messages[first : first + portion])
 
     def discard(self) -> None:
         """Drop what is still in the queue, and close the connections."""
@@ -372,12 +407,24 @@ class NativeSink:
 
 
 def log_written_again(topic: str, partition: int, records: int) -> None:
-    """Log that records which the client took for written are written again; they may have been written before."""
+    """Log that records which the client considers written are written again; they may have been written before."""
     _log.warning(
-        "[KAFKA_WRITTEN_AGAIN] %d records are written again, after later ones: the client takes them for written, and "
-        "no broker has confirmed that (%s)",
+        "[KAFKA_WRITTEN_AGAIN] Writing %d record(s) again, after later ones: the client considers them written, but no "
+        "broker has confirmed it (%s)",
         records,
         record_place(topic, partition),
+    )
+
+
+def unconfirmed(where: str) -> ServiceUnavailableError:
+    """Return the error for records that the client considers written, and no broker has confirmed."""
+    return ServiceUnavailableError(
+        "KAFKA_WRITE_UNCONFIRMED",
+        "The client considers records written, but no broker has confirmed it; most often the leader of their "
+        "partition is new, or its replicas are slow",
+        where,
+        "Spark retries the task; otherwise restart the query. Nothing of a transaction becomes visible. Create a new "
+        "topic before the query starts.",
     )
 
 

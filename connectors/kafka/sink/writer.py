@@ -28,8 +28,8 @@ from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_erro
 from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
-from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.native_writer import NativeSink, UnsentLog, log_written_again
+from connectors.kafka.options.client import ClientSettings, is_true
+from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again, unconfirmed
 from connectors.kafka.sink.rows import Columns, Record, records
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
@@ -62,7 +62,7 @@ class RecordSink:
         self._last_word = LastWord()
         self._unsent, self._given = UnsentLog(), 0
         self._is_transactional = "transactional.id" in (own or {})
-        self._is_idempotent = self._is_transactional or settings.get("enable.idempotence") == "true"
+        self._is_idempotent = self._is_transactional or is_true(settings.get("enable.idempotence") or "false")
         self._unconfirmed: list[Record] = []
         """Records that were reported as written without an offset: see `connectors.kafka.sink.native_writer`."""
         # A callback for each record takes a quarter of the time of sending it: others have one for errors only.
@@ -175,12 +175,17 @@ class RecordSink:
     def finish(self) -> None:
         """Wait until every record is acknowledged; raises if one was not."""
         self._drain()
-        while self._unconfirmed:
+        for _ in range(MOST_ROUNDS):
+            if not self._unconfirmed:
+                break
             records, self._unconfirmed = self._unconfirmed, []
             for (topic, partition), number in Counter((record[0], record[3]) for record in records).items():
                 log_written_again(topic, partition, number)
             self.send(records)
             self._drain()
+        if self._unconfirmed:
+            topic, partition = self._unconfirmed[0][0], self._unconfirmed[0][3]
+            raise unconfirmed(record_place(topic, partition))
         self._last_word.forget()
 
     def _drain(self) -> None:
@@ -201,17 +206,6 @@ class RecordSink:
         # The client closes with the last reference to it. It holds this object, for its reports, so that otherwise
         # its threads would stay until the garbage collector happens to run.
         del self.producer
-
-
-def unconfirmed(where: str) -> ServiceUnavailableError:
-    """Return the error for a record of a transaction that no broker has confirmed: to write it again may double it."""
-    return ServiceUnavailableError(
-        "KAFKA_WRITE_UNCONFIRMED",
-        "The client takes records for written that no broker has confirmed, as when the leader of a partition is new",
-        where,
-        "Nothing of this attempt becomes visible, and nothing is lost: Spark tries the task again, or start the query "
-        "again. A topic that is new has to be there before the query begins.",
-    )
 
 
 class TransactionalSink:
@@ -315,7 +309,10 @@ def produce_batches(
 
     A ``task`` adds the headers of ``dedupHeaders``. After an error of one row, others may have been written.
     """
-    plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
+    # Tokens that the client asks for, or makes, reach the plain path alone.
+    asks_for_tokens = is_true(settings.get("enable.sasl.oauthbearer.unsecure.jwt") or "false")
+    asks_for_tokens = asks_for_tokens or settings.token_provider is not None
+    plain = task is not None or columns.headers or columns.timestamp or asks_for_tokens
     fast = not plain and not native_reason()
     idle = _sinks.acquire((settings, fast))
     sink = idle or (NativeSink(settings) if fast else RecordSink(settings))

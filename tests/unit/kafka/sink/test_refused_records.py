@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,35 +38,44 @@ def kafka() -> Iterator[MockKafka]:
         yield kafka
 
 
-def settings(kafka: MockKafka, guarantee: str = "at_least_once") -> ClientSettings:
+def settings(kafka: MockKafka, guarantee: str = "at_least_once", **more: str) -> ClientSettings:
     # A record a request, so that many are under way.
     given = {"kafka.bootstrap.servers": kafka.endpoint, "topic": TOPIC, "deliveryGuarantee": guarantee}
     small = {"kafka.batch.num.messages": "1", "kafka.linger.ms": "0"}
-    return parse_write_options(given | small, {}, streaming=True).client
+    given |= small | {name.replace("__", "."): value for name, value in more.items()}
+    return parse_write_options(given, {}, streaming=True).client
 
 
-def read(kafka: MockKafka) -> list[tuple[bytes, object]]:
+def read(kafka: MockKafka) -> list[Any]:
     consumer = Consumer({"bootstrap.servers": kafka.endpoint, "group.id": "check", "enable.partition.eof": True})
     consumer.assign([Partition(TOPIC, 0, 0)])
     found = []
     while (message := consumer.poll(60)) is not None and not message.error():
-        found.append((message.value(), message.headers()))
+        found.append(message)
     consumer.close()
     return found
 
 
 @REFUSALS
-def test_the_fast_path_writes_refused_records_again(
-    kafka: MockKafka, refusal: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("idempotence", "key"), [("true", b"own key"), ("True", None), ("1", b"")])
+def test_the_fast_path_writes_refused_records_again_with_all_they_had(
+    kafka: MockKafka, refusal: int, idempotence: str, key: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = NativeSink(settings(kafka))
+    sink = NativeSink(settings(kafka, kafka__enable__idempotence=idempotence))
+    keys = [key, *(b"key-%d" % number for number in range(len(VALUES)))]
+    values = [b"refused", *VALUES]
     kafka.fail("Produce", [refusal])
-    rows = pa.RecordBatch.from_pydict({"value": pa.array(VALUES)})
-    sink.send(rows, check_columns(StructType([StructField("value", BinaryType())]), TOPIC, timestamps=False))
-    sink.finish()
+    schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+    rows = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+    columns = check_columns(schema, TOPIC, timestamps=False)
+    for _ in range(2):
+        sink.begin()
+        sink.send(rows, columns)
+        sink.finish()
     sink.discard()
-    assert Counter(value for value, _ in read(kafka)) == Counter(VALUES)
-    assert "[KAFKA_WRITTEN_AGAIN] 1 records are written again" in caplog.text
+    found = Counter((message.key(), message.value()) for message in read(kafka))
+    assert found == Counter(dict.fromkeys(zip(keys, values, strict=True), 2))
+    assert "[KAFKA_WRITTEN_AGAIN] Writing 1 record(s) again" in caplog.text
 
 
 @REFUSALS
@@ -79,9 +89,9 @@ def test_the_plain_path_writes_refused_records_again_with_all_they_had(
     sink.finish()
     sink.discard()
     found = read(kafka)
-    assert Counter(value for value, _ in found) == Counter(VALUES)
-    assert [each for _, each in found] == [headers] * len(VALUES)
-    assert "[KAFKA_WRITTEN_AGAIN] 1 records are written again" in caplog.text
+    assert Counter(message.value() for message in found) == Counter(VALUES)
+    assert [(message.key(), message.headers()) for message in found] == [(b"key", headers)] * len(VALUES)
+    assert "[KAFKA_WRITTEN_AGAIN] Writing 1 record(s) again" in caplog.text
 
 
 class _Unconfirmed:
