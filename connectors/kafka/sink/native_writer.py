@@ -277,6 +277,10 @@ class NativeSink:
             partitions = partition_column(batch).to_numpy().astype(np.int64)
             self._check_partition(topic, int(partitions.max(initial=_ANY_PARTITION)))
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
+        self._produce_all(topic, messages)
+
+    def _produce_all(self, topic: str, messages: npt.NDArray[np.int64]) -> None:
+        """Put messages into the queue, in portions, as there is room for them."""
         row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // max(1, len(messages)))
         portion = self._batching.portion(row_bytes)
         for first in range(0, len(messages), portion):
@@ -380,19 +384,15 @@ class NativeSink:
     def _write_again(self) -> None:
         """Write the records that no broker has confirmed, with their partitions."""
         # All are reported on, so no report changes this list now.
-        unconfirmed_records, self._unconfirmed = self._unconfirmed, []
-        for topic, partition, records in unconfirmed_records:
+        again, self._unconfirmed = self._unconfirmed, []
+        for topic, partition, records in again:
             log_written_again(topic, partition, len(records))
             keys = pa.array([key for _, _, key in records], pa.binary())
             messages = np.zeros((len(records), _WORDS), np.int64)
             messages[:, _PARTITION_WORD] = partition
             messages[:, _VALUE_WORD : _VALUE_WORD + 2] = [(value, length) for value, length, _ in records]
             messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _addresses(keys)
-            row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // len(messages))
-            portion = self._batching.portion(row_bytes)
-            for first in range(0, len(messages), portion):
-                self._wait_for_room(topic, row_bytes)
-                self._produce(topic, messages[first : first + portion])
+            self._produce_all(topic, messages)
 
     def discard(self) -> None:
         """Drop what is still in the queue, and close the connections."""
