@@ -154,6 +154,11 @@ class ClientSettings:
     token_provider: str | None = None
     outage_rule: OutageRule = _OUTAGE_RULE
 
+    @property
+    def uses_tokens(self) -> bool:
+        """Whether it authenticates by tokens (OAUTHBEARER), which the plain path alone serves."""
+        return _sasl_mechanism(dict(self.plain)) == "OAUTHBEARER"
+
     def get(self, name: str) -> str | None:
         """Return a setting that may be shown."""
         return dict(self.plain).get(name)
@@ -339,9 +344,13 @@ def _pem_lines(text: str) -> str:
     return _PEM.sub(lines, text)
 
 
+def _sasl_mechanism(plain: Mapping[str, str]) -> str:
+    return plain.get("sasl.mechanism", plain.get("sasl.mechanisms", "")).strip().upper()
+
+
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse an authentication by tokens that nothing gives: the client would wait for them without a word."""
-    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", "")).strip().upper()
+    mechanism = _sasl_mechanism(plain)
     if provider is not None and ":" not in provider:
         raise illegal("The option tokenProvider names no class", "Give module:Class.")
     if provider is not None and mechanism != "OAUTHBEARER":
@@ -363,7 +372,7 @@ def _check_transport(plain: Mapping[str, str]) -> None:
     endpoint = plain.get(_TOKEN_ENDPOINT, "")
     refuse_plaintext(endpoint, f"The option kafka.{_TOKEN_ENDPOINT}", FORMAT, "Give an https:// URL.")
     protocol = plain.get("security.protocol", "PLAINTEXT").strip().upper()
-    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", "")).strip().upper()
+    mechanism = _sasl_mechanism(plain)
     hosts = [server.strip().rpartition(":")[0].strip("[]") for server in plain["bootstrap.servers"].split(",")]
     if protocol == "SASL_PLAINTEXT" and mechanism in _READABLE and not all(map(is_loopback, hosts)):
         what = f"the mechanism {mechanism} sends what anyone on the way to the brokers can read and use"

@@ -309,10 +309,7 @@ def produce_batches(
 
     A ``task`` adds the headers of ``dedupHeaders``. After an error of one row, others may have been written.
     """
-    # Tokens that the client asks for, or makes, reach the plain path alone.
-    asks_for_tokens = is_true(settings.get("enable.sasl.oauthbearer.unsecure.jwt") or "false")
-    asks_for_tokens = asks_for_tokens or settings.token_provider is not None
-    plain = task is not None or columns.headers or columns.timestamp or asks_for_tokens
+    plain = task is not None or columns.headers or columns.timestamp or settings.uses_tokens
     fast = not plain and not native_reason()
     idle = _sinks.acquire((settings, fast))
     sink = idle or (NativeSink(settings) if fast else RecordSink(settings))

@@ -84,8 +84,7 @@ def open_source(settings: ReadSettings) -> RecordSource:
     """Open a consumer: on the fast path where that is available and supports the settings, else on the plain path."""
     plain = dict(settings.client.plain)
     own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
-    tokens = settings.client.token_provider is not None or plain.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    return (PlainSource if tokens or native_reason() else NativeSource)(settings.client, own)
+    return (PlainSource if settings.client.uses_tokens or native_reason() else NativeSource)(settings.client, own)
 
 
 BATCH_BYTES: Final = 16 << 20  # of keys and values in one Arrow batch, about

@@ -529,6 +529,14 @@ def test_a_log_in_by_tokens_that_come_from_somewhere_is_taken(more: dict[str, st
     assert refusal(read, {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"} | more) is None
 
 
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms", "SASL.Mechanisms"])
+@pytest.mark.parametrize(("mechanism", "uses_tokens"), [(" oauthbearer ", True), ("PLAIN", False)])
+def test_tokens_are_noticed_by_either_name_of_the_mechanism(name: str, mechanism: str, *, uses_tokens: bool) -> None:
+    given = {"security.protocol": "SASL_SSL", name: mechanism, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+    assert read(given).uses_tokens is uses_tokens
+    assert not read({}).uses_tokens
+
+
 def test_options_that_do_nothing_here_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     raw = {
         "kafka.bootstrap.servers": "broker:9092",
