@@ -145,45 +145,34 @@ def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list
     wanted = -(-bytes_between(state, first, end, sizes) // layout.partition_bytes)
     count = min(max(wanted, 1), layout.max_partitions, end - first)
     edges = [first + (end - first) * index // count for index in range(count + 1)]
-    parts = [_slices(state.segments, low, high) for low, high in pairwise(edges)]
-    return [[part for part in slices if part.digest] for slices in parts]  # the others were quarantined
+    # A quarantined segment has no digest, and one whose rows are all duplicates has no row of any range.
+    return [
+        [_slice(entry, low, high) for entry in state.between(low, high) if entry.digest and entry.admitted_rows]
+        for low, high in pairwise(edges)
+    ]
 
 
 def _bytes_below(state: LedgerState, position: int, sizes: RowSizes) -> int:
     """Return the bytes of all rows ever admitted below a position, which is not below the oldest row."""
     if position >= state.head:
         return state.bytes
-    entry = state.segments[_index_at(state.segments, position)]
+    entry = state.between(position, position + 1)[0]
     inside = position - entry.base
     return entry.bytes_before + (int(sizes(entry)[:inside].sum()) if inside else 0)
 
 
-def _index_at(segments: Sequence[SegmentEntry], position: int) -> int:
-    return bisect_right(segments, position, key=lambda entry: entry.end)
-
-
-def _slices(segments: Sequence[SegmentEntry], first: int, end: int) -> list[Slice]:
-    slices = []
-    for index in range(_index_at(segments, first), len(segments)):
-        entry = segments[index]
-        if entry.base >= end:
-            break
-        low, high = max(first, entry.base), min(end, entry.end)
-        if low < high:
-            slices.append(_slice(entry, low, high))
-    return slices
-
-
-def _slice(entry: SegmentEntry, low: int, high: int) -> Slice:
-    first, end = low - entry.base, high - entry.base
+def _slice(entry: SegmentEntry, first: int, end: int) -> Slice:
+    """Return the part of a segment between two positions, which has a row at least."""
+    low, high = max(first, entry.base), min(end, entry.end)
+    first_row, end_row = low - entry.base, high - entry.base
     row_mask: bytes | None = None
     if entry.struck is not None:
         mask = ~unpack_mask(entry.struck, entry.rows)
-        rows = np.flatnonzero(mask)[first:end]
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        if end - first > len(rows):
-            row_mask = np.packbits(mask[first:end]).tobytes()
-    return Slice(entry.name, entry.digest, entry.source, first, end, low, high - low, row_mask)
+        rows = np.flatnonzero(mask)[first_row:end_row]
+        first_row, end_row = int(rows[0]), int(rows[-1]) + 1
+        if end_row - first_row > len(rows):
+            row_mask = np.packbits(mask[first_row:end_row]).tobytes()
+    return Slice(entry.name, entry.digest, entry.source, first_row, end_row, low, high - low, row_mask)
 
 
 # Batch reads.
