@@ -13,7 +13,8 @@ bench/kafka_write.py).
 
 An idempotent producer of librdkafka reports a record as written when a later one of its partition is: what a broker
 has refused, because it does not lead the partition yet, is then lost (confluent-kafka-go, issue 921). Such reports have
-no offset, and these records are written again. Reports come as events, one for many records, of which one is looked at.
+no offset, and these records are written again, and with them the later ones of their keys, so that the newest value of
+a key stays the last one. Reports come as events, one for many records, of which one is looked at.
 """
 
 from __future__ import annotations
@@ -163,8 +164,10 @@ class NativeSink:
         revealed = settings.revealed()
         # Without it each report is of its own records; with acks=0, which rules it out, none has an offset.
         self._is_idempotent = is_true(revealed.get("enable.idempotence", "false"))
-        self._unconfirmed: list[tuple[str, int, list[tuple[int, int, bytes | None]]]] = []
-        """Records that were reported as written without an offset: topic, partition; place and length of value, key."""
+        self._unconfirmed: dict[tuple[str, int], list[tuple[int, int, bytes | None]]] = {}
+        """By topic and partition: records that were reported as written without an offset, and later ones with their
+        keys, in order, each as place and length of its value, and key."""
+        self._unconfirmed_keys: set[tuple[str, int, bytes]] = set()
         self._batching = batching_of(revealed)
         own = {
             "delivery.report.only.error": "false" if self._is_idempotent else "true",
@@ -186,40 +189,43 @@ class NativeSink:
         self._thread.start()
 
     def _poll(self) -> None:
-        try:
-            self._serve()
-        except Exception as error:  # noqa: BLE001 - it is raised to the task, which would wait for its reports
-            self._error = self._error or named_error(
-                "_FATAL", f"{type(error).__name__}: {error}", "producer", retriable=False
-            )
-
-    def _serve(self) -> None:
         """Take the client's events."""
         queue = self._library.rd_kafka_queue_get_main(self._client)
         while not self._stopped.is_set():
-            if event := self._library.rd_kafka_queue_poll(queue, 100):
-                try:
-                    match self._library.rd_kafka_event_type(event):
-                        case _Event.REPORTS:
-                            self._delivered(event)
-                        case _Event.LOG_LINE:
-                            log_event(self._client, event)
-                        case _Event.PROBLEM:
-                            self._note(event)
-                finally:
+            event = self._library.rd_kafka_queue_poll(queue, 100)
+            try:
+                if event:
+                    self._receive(event)
+                self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
+                with self._purging:
+                    if isinstance(self._error, CredentialsError):
+                        # Nothing will be sent, and a call may wait for a place in the queue.
+                        self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
+            except Exception as error:  # noqa: BLE001 - it is raised to the task, which waits for what this thread takes
+                self._error = self._error or named_error(
+                    "_FATAL", f"{type(error).__name__}: {error}", "producer", retriable=False
+                )
+            finally:
+                if event:
+                    # The last step: the task then finds the queue empty, and what was noted of its records.
                     self._library.rd_kafka_event_destroy(event)
-            self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
-            with self._purging:
-                if isinstance(self._error, CredentialsError):
-                    # Nothing will be sent, and a call may wait for a place in the queue.
-                    self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
         self._library.rd_kafka_queue_destroy(queue)
+
+    def _receive(self, event: int) -> None:
+        match self._library.rd_kafka_event_type(event):
+            case _Event.REPORTS:
+                self._delivered(event)
+            case _Event.LOG_LINE:
+                log_event(self._client, event)
+            case _Event.PROBLEM:
+                self._note(event)
 
     def _delivered(self, event: int) -> None:
         """Note what is reported of some records of a partition, which have one outcome."""
         message = self._library.rd_kafka_event_message_next(event)
         error, words = _number_at(message), _words_at(message)
-        if not error and (words[_OFFSET_WORD] >= 0 or not self._is_idempotent):
+        is_confirmed = words[_OFFSET_WORD] >= 0 or not self._is_idempotent
+        if not error and is_confirmed and not self._unconfirmed:
             return
         topic = self._library.rd_kafka_topic_name(words[_TOPIC_WORD]).decode()
         partition = _number_at(message + 8 * _PARTITION_WORD)
@@ -232,9 +238,13 @@ class NativeSink:
         while message:
             # The memory of a value is held until `finish`; a key is the client's, and goes with the event.
             value, length, key, key_length = _words_at(message)[_VALUE_WORD:_OFFSET_WORD]
-            records.append((value, length, ctypes.string_at(key, key_length) if key else None))
+            own_key = ctypes.string_at(key, key_length) if key else None
+            if not is_confirmed or (topic, partition, own_key) in self._unconfirmed_keys:
+                records.append((value, length, own_key))
             message = self._library.rd_kafka_event_message_next(event)
-        self._unconfirmed.append((topic, partition, records))
+        if records:
+            self._unconfirmed.setdefault((topic, partition), []).extend(records)
+            self._unconfirmed_keys.update((topic, partition, key) for _, _, key in records if key is not None)
 
     def _note(self, event: int) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -368,8 +378,7 @@ class NativeSink:
             self._write_again()
             self._drain()
         if self._unconfirmed:
-            topic, partition, _ = self._unconfirmed[0]
-            self._error = self._error or unconfirmed(record_place(topic, partition))
+            self._error = self._error or unconfirmed(record_place(*next(iter(self._unconfirmed))))
         self._held, self._held_bytes = [], 0
         self._check()
         self._last_word.forget()
@@ -382,10 +391,11 @@ class NativeSink:
             wait = min(2 * wait, _SLICE_MS)
 
     def _write_again(self) -> None:
-        """Write the records that no broker has confirmed, with their partitions."""
+        """Write the records that no broker has confirmed, and later ones of their keys, with their partitions."""
         # All are reported on, so no report changes this list now.
-        again, self._unconfirmed = self._unconfirmed, []
-        for topic, partition, records in again:
+        again, self._unconfirmed = self._unconfirmed, {}
+        self._unconfirmed_keys.clear()
+        for (topic, partition), records in again.items():
             log_written_again(topic, partition, len(records))
             keys = pa.array([key for _, _, key in records], pa.binary())
             messages = np.zeros((len(records), _WORDS), np.int64)
@@ -409,8 +419,8 @@ class NativeSink:
 def log_written_again(topic: str, partition: int, records: int) -> None:
     """Log that records which the client considers written are written again; they may have been written before."""
     _log.warning(
-        "[KAFKA_WRITTEN_AGAIN] Writing %d record(s) again, after later ones: the client considers them written, but no "
-        "broker has confirmed it (%s)",
+        "[KAFKA_WRITTEN_AGAIN] Writing %d record(s) again, after others of the partition: the client considers them "
+        "written, but no broker has confirmed them, or an earlier one of their key (%s)",
         records,
         record_place(topic, partition),
     )

@@ -64,7 +64,9 @@ class RecordSink:
         self._is_transactional = "transactional.id" in (own or {})
         self._is_idempotent = self._is_transactional or is_true(settings.get("enable.idempotence") or "false")
         self._unconfirmed: list[Record] = []
-        """Records that were reported as written without an offset: see `connectors.kafka.sink.native_writer`."""
+        """Records that were reported as written without an offset, and later ones of their keys, in their order: see
+        `connectors.kafka.sink.native_writer`."""
+        self._unconfirmed_keys: set[tuple[str, int, bytes]] = set()
         # A callback for each record takes a quarter of the time of sending it: others have one for errors only.
         fixed = {
             "delivery.report.only.error": not self._is_idempotent,
@@ -75,9 +77,13 @@ class RecordSink:
         self.producer = open_producer(settings, {**fixed, **(own or {})})
 
     def _delivered(self, error: Any, message: Any, headers: Any = None) -> None:
-        if error is None and message.offset() is not None:
+        is_confirmed = error is None and message.offset() is not None
+        if is_confirmed and not self._unconfirmed:
             return
         topic, partition = message.topic(), message.partition()
+        place = topic, partition, message.key()
+        if is_confirmed and place not in self._unconfirmed_keys:
+            return
         if error is not None:
             if self._error is None:
                 self.late = topic if error.name() == LATE else None
@@ -85,9 +91,9 @@ class RecordSink:
         elif self._is_transactional:
             self._error = self._error or unconfirmed(record_place(topic, partition))
         else:
-            self._unconfirmed.append(
-                (topic, message.key(), message.value(), partition, message.timestamp()[1], headers)
-            )
+            self._unconfirmed.append((topic, place[-1], message.value(), partition, message.timestamp()[1], headers))
+            if place[-1] is not None:
+                self._unconfirmed_keys.add(place)
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -108,6 +114,8 @@ class RecordSink:
 
     def send(self, records: Iterable[Record]) -> None:
         """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
+        if self._unconfirmed:
+            self.finish()  # soon, because what has to be written again, with later records of its keys, is held
         refused = client_exception()
         produce = self.producer.produce
         repeats = self._is_idempotent and not self._is_transactional
@@ -179,6 +187,7 @@ class RecordSink:
             if not self._unconfirmed:
                 break
             records, self._unconfirmed = self._unconfirmed, []
+            self._unconfirmed_keys.clear()
             for (topic, partition), number in Counter((record[0], record[3]) for record in records).items():
                 log_written_again(topic, partition, number)
             self.send(records)
@@ -199,6 +208,7 @@ class RecordSink:
         with contextlib.suppress(ConnectorError):
             self._drain()
         self._unconfirmed.clear()
+        self._unconfirmed_keys.clear()
 
     def discard(self) -> None:
         """Drop what is still in the queue, and close the connections."""

@@ -55,6 +55,7 @@ def _library() -> Any:
         ("rd_kafka_mock_cluster_bootstraps", text, [pointer]),
         ("rd_kafka_mock_topic_create", ctypes.c_int, [pointer, text, ctypes.c_int, ctypes.c_int]),
         ("rd_kafka_mock_push_request_errors_array", None, [pointer, ctypes.c_int16, ctypes.c_size_t, pointer]),
+        ("rd_kafka_mock_broker_set_rtt", ctypes.c_int, [pointer, ctypes.c_int32, ctypes.c_int]),
         ("rd_kafka_mock_start_request_tracking", None, [pointer]),
         ("rd_kafka_mock_clear_requests", None, [pointer]),
         ("rd_kafka_mock_get_requests", pointer, [pointer, pointer]),
@@ -116,6 +117,10 @@ class MockKafka:
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, _REQUESTS[request], len(errors), ctypes.addressof(array)
         )
+
+    def delay(self, milliseconds: int, broker: int = 1) -> None:
+        """Have a broker, of which the first is 1, answer each request so much later."""
+        self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds)
 
     def count_requests(self) -> None:
         """Start to count requests from zero."""

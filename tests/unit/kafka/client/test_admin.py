@@ -331,7 +331,8 @@ def test_topics_have_no_ids_where_the_controller_is_not_among_the_brokers_and_no
     mock: MockKafka,
 ) -> None:
     with lookup(mock) as asked:
-        assert asked.topic_ids(["t"]) == {}
         mock.count_requests()
-        assert asked.topic_ids(["t"]) == {}
-        assert mock.requests("Metadata") == 0
+        calls = 20
+        assert [asked.topic_ids(["t"]) for _ in range(calls)] == [{}] * calls
+        # That of the first call, and what the clients ask by themselves once they are connected.
+        assert 0 < mock.requests("Metadata") < calls

@@ -19,15 +19,16 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.native_writer import NativeSink
+from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import RecordSink, TransactionalSink
 from connectors.testing.kafka.mock import MockKafka
 
 pytestmark = pytest.mark.guarantee
 TOPIC = "orders"
-VALUES = [b"%d" % number for number in range(100)]
+VALUES = [b"%d" % number for number in range(30)]
 HEADERS = [("of", b"shop")]
+NOT_THE_LEADER = 6
 REFUSALS = pytest.mark.parametrize("refusal", [3, 5, 6], ids=["unknown topic", "no leader", "not the leader"])
 
 
@@ -35,6 +36,7 @@ REFUSALS = pytest.mark.parametrize("refusal", [3, 5, 6], ids=["unknown topic", "
 def kafka() -> Iterator[MockKafka]:
     with MockKafka() as kafka:
         kafka.create_topic(TOPIC, 1)
+        kafka.delay(5)  # so that others are under way when the first one is answered
         yield kafka
 
 
@@ -85,13 +87,64 @@ def test_the_plain_path_writes_refused_records_again_with_all_they_had(
 ) -> None:
     sink = RecordSink(settings(kafka))
     kafka.fail("Produce", [refusal])
-    sink.send([(TOPIC, b"key", value, -1, 0, headers) for value in VALUES])
+    keys = [b"own key", None, *(b"key-%d" % number for number in range(2, len(VALUES)))]
+    sink.send([(TOPIC, key, value, -1, 0, headers) for key, value in zip(keys, VALUES, strict=True)])
     sink.finish()
     sink.discard()
     found = read(kafka)
-    assert Counter(message.value() for message in found) == Counter(VALUES)
-    assert [(message.key(), message.headers()) for message in found] == [(b"key", headers)] * len(VALUES)
+    assert Counter((message.key(), message.value()) for message in found) == Counter(zip(keys, VALUES, strict=True))
+    assert [message.headers() for message in found] == [headers] * len(VALUES)
     assert "[KAFKA_WRITTEN_AGAIN] Writing 1 record(s) again" in caplog.text
+
+
+def write(given: ClientSettings, path: str, keys: list[bytes | None]) -> None:
+    """Write a row for each key, with its number as its value."""
+    values = [b"%d" % number for number in range(len(keys))]
+    if path == "fast":
+        schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+        arrays = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+        fast = NativeSink(given)
+        try:
+            fast.send(pa.RecordBatch.from_pydict(arrays), check_columns(schema, TOPIC, timestamps=False))
+            fast.finish()
+        finally:
+            fast.discard()
+        return
+    plain = RecordSink(given)
+    try:
+        for first in range(0, len(keys), 10):
+            part = slice(first, first + 10)
+            plain.send([(TOPIC, key, value, -1, 0, None) for key, value in zip(keys[part], values[part], strict=True)])
+        plain.finish()
+    finally:
+        plain.discard()
+
+
+PATHS = pytest.mark.parametrize("path", ["fast", "plain"])
+
+
+@PATHS
+def test_the_newest_value_of_a_key_stays_the_last_one(kafka: MockKafka, path: str) -> None:
+    kafka.fail("Produce", [NOT_THE_LEADER])
+    keys = [b"refused", *[b"another", b"refused", None] * 33]
+    write(settings(kafka), path, keys)
+    found = read(kafka)
+    last = {message.value(): place for place, message in enumerate(found)}
+    assert len(last) == len(keys)
+    of_key = [last[b"%d" % number] for number, key in enumerate(keys) if key == b"refused"]
+    assert of_key == sorted(of_key)
+    others = Counter(message.key() for message in found if message.key() != b"refused")
+    assert others == {b"another": 33, None: 33}  # nothing else is written again
+
+
+@PATHS
+def test_records_that_no_broker_ever_confirms_are_an_error(kafka: MockKafka, path: str) -> None:
+    # The first request of each round is refused, while others are under way; of one key, all rows are written again.
+    keys: list[bytes | None] = [b"key"] * 10
+    kafka.fail("Produce", [NOT_THE_LEADER, *[0] * (len(keys) - 1)] * (1 + MOST_ROUNDS))
+    with pytest.raises(ServiceUnavailableError, match=r"\[KAFKA_WRITE_UNCONFIRMED\].*orders-0"):
+        write(settings(kafka), path, keys)
+    assert len(read(kafka)) == (1 + MOST_ROUNDS) * (len(keys) - 1)
 
 
 class _Unconfirmed:
@@ -102,6 +155,9 @@ class _Unconfirmed:
 
     def partition(self) -> int:
         return 7
+
+    def key(self) -> bytes | None:
+        return None
 
     def offset(self) -> None:
         return None
