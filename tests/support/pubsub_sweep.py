@@ -96,7 +96,7 @@ class Crash:
     @property
     def messages(self) -> int:
         """The most messages it may take until it happens: runs of ids are merged when there are four of one size."""
-        return 4000 if "swap" in self.point else 80
+        return 4000 if "swap" in self.point else max(80, self.portion)
 
     @property
     def portion(self) -> int:

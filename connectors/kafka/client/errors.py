@@ -19,7 +19,7 @@ from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
 __all__ = ["AUTHENTICATION", "ENDED", "LATE", "LastWord", "connector_error", "gone", "named_error"]
-__all__ += ["record_place", "setting_refused"]
+__all__ += ["record_place", "setting_refused", "unconfirmed"]
 
 _log = logging.getLogger(__name__)
 
@@ -259,6 +259,18 @@ def gone(where: str) -> SourceGoneError:
         "This topic or partition does not exist",
         where,
         "Create it, or correct the option that names it.",
+    )
+
+
+def unconfirmed(where: str) -> ServiceUnavailableError:
+    """Return the error for records that the client considers written, and no broker has confirmed."""
+    return ServiceUnavailableError(
+        "KAFKA_WRITE_UNCONFIRMED",
+        "The client considers records written, but no broker has confirmed it; most often the leader of their "
+        "partition is new, or its replicas are slow",
+        where,
+        "Spark retries the task; otherwise restart the query. Nothing of a transaction becomes visible. Create a new "
+        "topic before the query starts.",
     )
 
 

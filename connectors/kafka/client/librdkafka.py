@@ -30,8 +30,7 @@ from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "library_version"]
-__all__ += ["log_event"]
-__all__ += ["new_client", "partition_at", "problem_callback", "unknown_settings"]
+__all__ += ["log_event", "new_client", "partition_at", "problem_callback", "unknown_settings"]
 
 
 _REPEAT_SECONDS: Final = 30.0

@@ -159,6 +159,11 @@ class ClientSettings:
         """Whether it authenticates by tokens (OAUTHBEARER), which the plain path alone serves."""
         return _sasl_mechanism(dict(self.plain)) == "OAUTHBEARER"
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether a producer is idempotent by these settings."""
+        return is_true(self.get("enable.idempotence") or "false")
+
     def get(self, name: str) -> str | None:
         """Return a setting that may be shown."""
         return dict(self.plain).get(name)

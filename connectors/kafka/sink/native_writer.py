@@ -35,16 +35,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import WaitLog
-from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place
+from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place, unconfirmed
 from connectors.kafka.client.librdkafka import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
-from connectors.kafka.options.client import ClientSettings, is_true
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
-__all__ = ["MOST_ROUNDS", "NativeSink", "UnsentLog", "batching_of", "log_written_again", "unconfirmed"]
+__all__ = ["MOST_ROUNDS", "NativeSink", "UnsentLog", "batching_of", "log_written_again"]
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class NativeSink:
         self._unsent, self._given = UnsentLog(), 0
         revealed = settings.revealed()
         # Without it each report is of its own records; with acks=0, which rules it out, none has an offset.
-        self._is_idempotent = is_true(revealed.get("enable.idempotence", "false"))
+        self._is_idempotent = settings.is_idempotent
         self._unconfirmed: dict[tuple[str, int], list[tuple[int, int, bytes | None]]] = {}
         """By topic and partition: records that were reported as written without an offset, and later ones with their
         keys, in order, each as place and length of its value, and key."""
@@ -423,18 +423,6 @@ def log_written_again(topic: str, partition: int, records: int) -> None:
         "written, but no broker has confirmed them, or an earlier one of their key (%s)",
         records,
         record_place(topic, partition),
-    )
-
-
-def unconfirmed(where: str) -> ServiceUnavailableError:
-    """Return the error for records that the client considers written, and no broker has confirmed."""
-    return ServiceUnavailableError(
-        "KAFKA_WRITE_UNCONFIRMED",
-        "The client considers records written, but no broker has confirmed it; most often the leader of their "
-        "partition is new, or its replicas are slow",
-        where,
-        "Spark retries the task; otherwise restart the query. Nothing of a transaction becomes visible. Create a new "
-        "topic before the query starts.",
     )
 
 

@@ -24,12 +24,20 @@ from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError, one_line
 from connectors.core.pool import Pool
 from connectors.core.retry import Outage
-from connectors.kafka.client.errors import ENDED, LATE, LastWord, connector_error, named_error, record_place
+from connectors.kafka.client.errors import (
+    ENDED,
+    LATE,
+    LastWord,
+    connector_error,
+    named_error,
+    record_place,
+    unconfirmed,
+)
 from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
-from connectors.kafka.options.client import ClientSettings, is_true
-from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again, unconfirmed
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again
 from connectors.kafka.sink.rows import Columns, Record, records
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
@@ -62,7 +70,7 @@ class RecordSink:
         self._last_word = LastWord()
         self._unsent, self._given = UnsentLog(), 0
         self._is_transactional = "transactional.id" in (own or {})
-        self._is_idempotent = self._is_transactional or is_true(settings.get("enable.idempotence") or "false")
+        self._is_idempotent = self._is_transactional or settings.is_idempotent
         self._unconfirmed: list[Record] = []
         """Records that were reported as written without an offset, and later ones of their keys, in their order: see
         `connectors.kafka.sink.native_writer`."""
@@ -80,9 +88,8 @@ class RecordSink:
         is_confirmed = error is None and message.offset() is not None
         if is_confirmed and not self._unconfirmed:
             return
-        topic, partition = message.topic(), message.partition()
-        place = topic, partition, message.key()
-        if is_confirmed and place not in self._unconfirmed_keys:
+        topic, partition, key = message.topic(), message.partition(), message.key()
+        if is_confirmed and (topic, partition, key) not in self._unconfirmed_keys:
             return
         if error is not None:
             if self._error is None:
@@ -91,9 +98,9 @@ class RecordSink:
         elif self._is_transactional:
             self._error = self._error or unconfirmed(record_place(topic, partition))
         else:
-            self._unconfirmed.append((topic, place[-1], message.value(), partition, message.timestamp()[1], headers))
-            if place[-1] is not None:
-                self._unconfirmed_keys.add(place)
+            self._unconfirmed.append((topic, key, message.value(), partition, message.timestamp()[1], headers))
+            if key is not None:
+                self._unconfirmed_keys.add((topic, partition, key))
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""

@@ -20,7 +20,7 @@ from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink
-from connectors.kafka.sink.rows import check_columns
+from connectors.kafka.sink.rows import Columns, check_columns
 from connectors.kafka.sink.writer import RecordSink, TransactionalSink
 from connectors.testing.kafka.mock import MockKafka
 
@@ -58,6 +58,12 @@ def read(kafka: MockKafka) -> list[Any]:
     return found
 
 
+def batch_of(keys: list[bytes | None], values: list[bytes]) -> tuple[pa.RecordBatch, Columns]:
+    schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+    rows = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+    return rows, check_columns(schema, TOPIC, timestamps=False)
+
+
 @REFUSALS
 @pytest.mark.parametrize(("idempotence", "key"), [("true", b"own key"), ("True", None), ("1", b"")])
 def test_the_fast_path_writes_refused_records_again_with_all_they_had(
@@ -67,12 +73,9 @@ def test_the_fast_path_writes_refused_records_again_with_all_they_had(
     keys = [key, *(b"key-%d" % number for number in range(len(VALUES)))]
     values = [b"refused", *VALUES]
     kafka.fail("Produce", [refusal])
-    schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
-    rows = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
-    columns = check_columns(schema, TOPIC, timestamps=False)
     for _ in range(2):
         sink.begin()
-        sink.send(rows, columns)
+        sink.send(*batch_of(keys, values))
         sink.finish()
     sink.discard()
     found = Counter((message.key(), message.value()) for message in read(kafka))
@@ -101,11 +104,9 @@ def write(given: ClientSettings, path: str, keys: list[bytes | None]) -> None:
     """Write a row for each key, with its number as its value."""
     values = [b"%d" % number for number in range(len(keys))]
     if path == "fast":
-        schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
-        arrays = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
         fast = NativeSink(given)
         try:
-            fast.send(pa.RecordBatch.from_pydict(arrays), check_columns(schema, TOPIC, timestamps=False))
+            fast.send(*batch_of(keys, values))
             fast.finish()
         finally:
             fast.discard()
