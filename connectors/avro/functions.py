@@ -24,6 +24,7 @@ from connectors.avro.options import (
     parse_write_options,
 )
 from connectors.avro.registered.registry import registry_of
+from connectors.avro.schema.defaults import check_defaults
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
@@ -255,11 +256,15 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
         reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
         call = DecodeCall(_text(schema), parsed, writers=texts)
         kind = spark_type(reader, parsed)
+        if reader is not writer or texts:
+            check_defaults(reader)
         for each in [writer, *(parse_schema(text, "writerSchemas") for text in texts)]:
             compile_plan(each, reader, kind, parsed)
     else:
         text, references = _reader_of(registry, parsed.avro_schema or schema)
-        kind = spark_type(parse_schema(text, "schemaRegistry", references), parsed)
+        reader = parse_schema(text, "schemaRegistry", references)
+        check_defaults(reader)
+        kind = spark_type(reader, parsed)
         call = DecodeCall(text, parsed, references=references, registry=registry, is_key=is_key)
     if fields is not None:
         kind, call = _selected(kind, fields), dataclasses.replace(call, fields=tuple(fields))

@@ -30,6 +30,13 @@ class Rebase(StrEnum):
     EXCEPTION = "exception"
 
 
+class LogicalMismatch(StrEnum):
+    """What happens where a number, bytes or a text mean one thing to the writer and another one to the reader."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+
+
 class WireFormat(StrEnum):
     """What stands before a message."""
 
@@ -100,7 +107,20 @@ class AvroOptions(BadRowOptions):
         "avroSchema and writerSchemas. Not in Spark.",
         default="raw",
     )
+    on_logical_mismatch: LogicalMismatch = option(
+        "on.logical.mismatch",
+        choice(LogicalMismatch),
+        "error: a writer's schema does not fit the reader's if the two give a field different logical types: decimals "
+        "of another scale, timestamps of another unit, a text for a decimal. ignore: the reader's type alone decides "
+        "what the writer's number or bytes mean, as in Spark: 3.14 may become 0.0314.",
+        default="error",
+    )
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive
+
+    @property
+    def ignores_mismatch(self) -> bool:
+        """Whether the reader's logical types decide alone."""
+        return self.on_logical_mismatch is LogicalMismatch.IGNORE
 
 
 def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOptions:

@@ -1,9 +1,10 @@
 """``./dev chaos avro``: random Avro schemas and values, read and written by us, by fastavro and by Java's Avro.
 
 30,000 rows, in trials with a seed each: all types, unions, logical types and namespaces; readers' schemas that differ
-from the writer's; messages that are cut or changed at random places. What we read must be what Java reads, in each of
-PERMISSIVE, ``on.error=column`` and FAILFAST, and what we write must be read alike by both. Into each comparison faults
-are planted, which it must see. What is done stands in the record, and a run that was stopped goes on from there.
+from the writer's, with aliases that are names of others and with wrong defaults; messages that are cut or changed at
+random places. What we read must be what Java reads, in each of PERMISSIVE, ``on.error=column`` and FAILFAST, and what
+we write must be read alike by both. Into each comparison faults are planted, which it must see. What is done stands in
+the record, and a run that was stopped continues from there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.chaos.support.trials import Trial, add_record_arguments, run_trials
 from tests.support.clients import client_version, find_java_client
 
 PACKAGES = ("pyarrow", "numpy", "fastavro")
-ROWS = 1000
+ROWS = 5000
 """Of a trial."""
 PART = "random"
 

@@ -18,6 +18,7 @@ from connectors.functions.columns import bitmap, struct_array, validity_of
 
 __all__ = ["AvroDecoder", "placed"]
 
+_MOST_LOCATED: Final = 1000  # bad rows of a batch that are read again, to say where they are bad
 _FEW_MESSAGES: Final = 64  # up to here rows are faster: docs/adr/0007-avro-decoder.md
 
 
@@ -50,11 +51,21 @@ class AvroDecoder:
             values.append(value)
         return Decoded(column_of(values, self._kind), errors)
 
+    def _reason(self, message: bytes, reason: str) -> str:
+        """Return why a message cannot be read, with the field and the byte, which columns do not know."""
+        try:
+            self._rows.decode(message)
+        except BadRowError as error:
+            return str(error)
+        return reason
+
     def _by_columns(self, messages: pa.BinaryArray) -> Decoded:
         rows = np.flatnonzero(validity_of(messages))
         whole = len(rows) == len(messages)
         values, found = self._columns.decode(messages if whole else messages.take(pa.array(rows)))
         errors = {int(rows[row]): reason for row, reason in found.items()}
+        for row in sorted(errors)[:_MOST_LOCATED]:
+            errors[row] = self._reason(messages[row].as_py(), errors[row])
         return Decoded(placed([(rows, values)], self._kind, len(messages), errors), errors)
 
 

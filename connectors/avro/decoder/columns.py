@@ -28,6 +28,7 @@ __all__ = ["ColumnDecoder"]
 
 _FEW_ROWS: Final = 4  # with so few rows left in long lists, the rest is read row by row
 _MANY_ITEMS: Final = 32
+_MANY_BYTES: Final = 1000  # of records that are dropped: reading so many values of each row in turn takes longer
 _INT_BYTES: Final = 5
 _MASK: Final = np.uint64(0xFFFFFFFF)
 _LARGEST_MILLIS: Final = (2**63 - 1) // MICROS
@@ -250,14 +251,29 @@ class ColumnDecoder:
             why = f"is nested more than {LEVELS} levels deep"
             self._fail(batch, cursor, np.ones(len(cursor.rows), np.bool_), why)
             return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
-        children = [self._read(batch, child, cursor, level + 1) for child in node.children]
         if node.arrow is None:
+            self._skip(batch, node, cursor, level)
             return None
+        children = [self._read(batch, child, cursor, level + 1) for child in node.children]
         columns = [
             children[output.source] if output.source >= 0 else _repeated(output.default, part.type, len(cursor.rows))
             for part, output in zip(node.arrow, node.outputs, strict=True)
         ]
         return struct_array(node.arrow, columns, len(cursor.rows))
+
+    def _skip(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> None:
+        """Pass over records. They can hold others without number, so that bytes bound the work, not the schema."""
+        bad = node.least > cursor.end - cursor.place
+        if bad.any():
+            self._fail(batch, cursor, bad, _EARLY)
+        if node.width is not None:
+            self._step(batch, cursor, node.width)
+        elif node.least > _MANY_BYTES:
+            rows = np.flatnonzero(~batch.dead[cursor.rows])
+            self._few_rows(batch, _Items(node, [], []), cursor, (rows, np.ones(len(rows), np.int64)))
+        else:
+            for child in node.children:
+                self._read(batch, child, cursor, level + 1)
 
     def _union(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
         index = unzigzag(self._raw(batch, cursor, _INT_BYTES))

@@ -7,7 +7,7 @@ Spark, a string that is not UTF-8 stays as it is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ EMPTY_ITEMS: Final = 100_000  # items of no byte in one list: any number of them
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 _MORE: Final = 128
+_EARLY: Final = "ends too early"
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -108,6 +109,32 @@ _READERS: Final[dict[str, Read]] = {
 }
 
 
+class _FieldError(BadRowError):
+    """Raised for a value that cannot be read; knows the field that it is in, and where that begins."""
+
+    def __init__(self, reason: str, node: Node, place: int) -> None:
+        super().__init__(reason)
+        self._reason, self._kind, self._place = reason, node.kind, place
+        self._path = ""
+
+    def within(self, part: str) -> _FieldError:
+        """Add the name of the field, or the number of the item, that holds it."""
+        self._path = f"{part}.{self._path}" if self._path and self._path[0] != "[" else f"{part}{self._path}"
+        return self
+
+    def located(self, size: int) -> BadRowError:
+        """Return the error that a user reads, of a message of so many bytes."""
+        where = f"in {self._path}, a value of the type {self._kind} from byte {self._place} of {size}"
+        return BadRowError(f"{self._reason} ({where})")
+
+
+def _error_in(error: Exception, part: str, node: Node, place: int) -> _FieldError:
+    """Return the error for a part of a record or list that begins at a place."""
+    if not isinstance(error, _FieldError):
+        error = _FieldError(_EARLY if isinstance(error, IndexError) else str(error), node, place)
+    return error.within(part)
+
+
 class RowDecoder:
     """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
 
@@ -122,8 +149,10 @@ class RowDecoder:
         self._depth = 0
         try:
             return self._read(data, 0)[0]
+        except _FieldError as error:
+            raise error.located(len(data)) from None
         except IndexError:
-            raise BadRowError("ends too early") from None
+            raise BadRowError(_EARLY) from None
 
     def items(self, node: Node, data: bytes, count: int) -> tuple[list[Any], int]:
         """Return so many values of a node, and how many bytes they have."""
@@ -134,7 +163,7 @@ class RowDecoder:
                 value, place = read(data, place)
                 values.append(value)
         except IndexError:
-            raise BadRowError("ends too early") from None
+            raise BadRowError(_EARLY) from None
         return values, place
 
     def reader(self, node: Node) -> Read:
@@ -203,7 +232,8 @@ class RowDecoder:
 
     def _list(self, node: Node) -> Read:
         assert node.item is not None  # noqa: S101 - of an array or a map
-        read_item, least, is_map = self.reader(node.item), node.item.least, node.kind == "map"
+        item = node.item
+        read_item, least, is_map = self.reader(item), item.least, node.kind == "map"
         dropped = node.arrow is None
 
         def read(data: bytes, place: int) -> tuple[list[Any], int]:
@@ -221,37 +251,55 @@ class RowDecoder:
                 room = (len(data) - place) // least if least else EMPTY_ITEMS - len(values)
                 if count > room:
                     raise BadRowError(f"has a list of {count} items, which do not fit")
-                for _ in range(count):
-                    value, place = read_item(data, place)
-                    values.append(value)
+                try:
+                    for _ in range(count):
+                        value, place = read_item(data, place)
+                        values.append(value)
+                except (IndexError, BadRowError) as error:
+                    raise _error_in(error, f"[{len(values)}]", item, place) from None
             self._depth -= 1
             return (_entries(values) if is_map and not dropped else values), place
 
         return read
 
     def _record(self, node: Node) -> Read:
-        readers = [self.reader(child) for child in node.children]
         if node.arrow is None:
-            return self._skipped(readers)
+            return self._skipped(node)
+        readers = [self.reader(child) for child in node.children]
         names = [field.name for field in node.arrow]
         outputs = [(name, output.source, output.default) for name, output in zip(names, node.outputs, strict=True)]
 
         def read(data: bytes, place: int) -> tuple[dict[str, Any], int]:
             self._enter()
-            values = []
-            for reader in readers:
-                value, place = reader(data, place)
-                values.append(value)
+            values: list[Any] = []
+            try:
+                for reader in readers:
+                    value, place = reader(data, place)
+                    values.append(value)
+            except (IndexError, BadRowError) as error:
+                raise _error_in(error, _field_name(node, len(values)), node.children[len(values)], place) from None
             self._depth -= 1
             return {name: values[source] if source >= 0 else default for name, source, default in outputs}, place
 
         return read
 
-    def _skipped(self, readers: Sequence[Read]) -> Read:
+    def _skipped(self, node: Node) -> Read:
+        """Pass over a record; what takes no byte is not looked at, since records in records could be without number."""
+        width, least, children = node.width, node.least, node.children
+        readers = [self.reader(child) for child in children] if width is None else []
+
         def read(data: bytes, place: int) -> tuple[None, int]:
+            if place + least > len(data):
+                raise IndexError
+            if width is not None:
+                return None, place + width
             self._enter()
-            for reader in readers:
-                place = reader(data, place)[1]
+            number = 0
+            try:
+                for number, reader in enumerate(readers):  # noqa: B007 - read by the error
+                    place = reader(data, place)[1]
+            except (IndexError, BadRowError) as error:
+                raise _error_in(error, _field_name(node, number), children[number], place) from None
             self._depth -= 1
             return None, place
 
@@ -292,6 +340,11 @@ class RowDecoder:
             raise BadRowError(f"cannot be read: {node.reason}")
 
         return read
+
+
+def _field_name(node: Node, number: int) -> str:
+    """Return the name of a field of a record; of the entry of a map, whether it is the key."""
+    return node.names[number] if node.names else ("key", "value")[number]
 
 
 def _member_names(node: Node) -> list[str | None] | None:

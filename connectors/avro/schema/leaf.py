@@ -22,7 +22,6 @@ MICROS: Final = 1000
 _LARGEST: Final = 2**63 - 1
 FIRST_DAY: Final = -141427  # 1582-10-15, the first day of the Gregorian calendar
 FIRST_MICROS: Final = -2_208_988_800_000_000  # 1900-01-01: from there on the calendars agree in every time zone
-_LONG_DIGITS: Final = 18
 
 
 def is_millis(reader: AvroType) -> bool:
@@ -67,14 +66,9 @@ def _checked(value: int, reader: AvroType, *, strict: bool) -> int:
 
 
 def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
-    """Return the decimal in the bytes of an Avro value; BadRowError where it has too many digits.
-
-    As in Spark, of a decimal of at most 18 digits only the last 8 bytes count.
-    """
+    """Return the decimal in the bytes of an Avro value; BadRowError where it has too many digits."""
     if not data:
         raise BadRowError("has a decimal of no byte")
-    if precision <= _LONG_DIGITS:
-        data = data[-8:]
     number = int.from_bytes(data, "big", signed=True)
     if abs(number) >= 10**precision:
         raise BadRowError(f"has a decimal of more than {precision} digits")

@@ -1,13 +1,14 @@
 """Avro schemas as trees: read from their JSON by the rules of Avro's specification.
 
-As in Spark, default values are not validated, and a logical type that does not fit its type is ignored.
+As in Spark, a logical type that does not fit its type is ignored. `schema.defaults` validates default values.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,15 +20,30 @@ PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes
 NAMED: Final = {"record", "enum", "fixed"}
 NAME: Final = re.compile(r"[^\W\d]\w*")
 _LOGICAL: Final = {
-    "date": "int",
-    "timestamp-millis": "long",
-    "timestamp-micros": "long",
-    "local-timestamp-millis": "long",
-    "local-timestamp-micros": "long",
+    "date": {"int"},
+    "time-millis": {"int"},
+    "time-micros": {"long"},
+    "timestamp-millis": {"long"},
+    "timestamp-micros": {"long"},
+    "timestamp-nanos": {"long"},
+    "local-timestamp-millis": {"long"},
+    "local-timestamp-micros": {"long"},
+    "local-timestamp-nanos": {"long"},
+    "uuid": {"string", "fixed"},
+    "duration": {"fixed"},
+    "big-decimal": {"bytes"},
 }
-_NO_COLUMN: Final = {"time-micros", "timestamp-nanos", "local-timestamp-nanos"}  # of a long, which they are read as
+_COLUMNS: Final = {name for name in _LOGICAL if name == "date" or name.endswith(("p-millis", "p-micros"))}
+_SIZES: Final = {"uuid": 16, "duration": 12}  # of a fixed
 NO_DEFAULT: Final = object()
 _CATALYST_TYPE: Final = "spark.sql.catalyst.type"
+_OF_TYPES: Final = frozenset(
+    ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
+)
+_OF_ENUMS: Final = _OF_TYPES | {"default"}
+_OF_FIELDS: Final = frozenset(("default", "doc", "name", "type", "aliases"))
+_LARGEST_SIZE: Final = 2**31 - 1  # of a fixed, as in Java
+_NUMBER: Final = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)", re.ASCII)
 _SHOWN: Final = 200
 _MOST_LEVELS: Final = 150  # of types in types: Python's own limit is 1,000 calls
 _TOO_DEEP: Final = "it is nested too deeply"
@@ -35,12 +51,13 @@ _TOO_DEEP: Final = "it is nested too deeply"
 
 @dataclass(slots=True, eq=False)
 class AvroField:
-    """A field of a record; the default is JSON, or `NO_DEFAULT`."""
+    """A field of a record; the default is JSON, or `NO_DEFAULT`; `attributes` as those of a type."""
 
     name: str
     type: AvroType
     default: Any
     aliases: tuple[str, ...]
+    attributes: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +70,7 @@ class AvroType:
         items: of an array, or the values of a map.
         logical: the logical type, if it fits; ``decimal`` has a precision and a scale.
         catalyst: the type of Spark that Spark's own writer has put into the schema.
+        attributes: what the schema says beyond Avro's own words, as JSON; schemas are equal only if these are.
     """
 
     kind: str
@@ -68,6 +86,12 @@ class AvroType:
     precision: int = 0
     scale: int = 0
     catalyst: str = ""
+    attributes: str = ""
+
+    def inner(self) -> list[AvroType]:
+        """Return the types that it holds: of fields, branches, items."""
+        items = [] if self.items is None else [self.items]
+        return [*(each.type for each in self.fields), *self.branches, *items]
 
     @property
     def short_name(self) -> str:
@@ -106,7 +130,7 @@ class _Parser:
 
     def parse_all(self, texts: Sequence[str]) -> AvroType:
         """Return the schema in the last text."""
-        *_, last = (self.parse(json.loads(text), "") for text in texts)
+        *_, last = (self.parse(json.loads(text, parse_constant=_refuse), "") for text in texts)
         self._check_records()
         return last
 
@@ -134,7 +158,8 @@ class _Parser:
         if kind in PRIMITIVES:
             return _with_logical(AvroType(kind), schema)
         if kind in {"array", "map"}:
-            return AvroType(kind, items=self.parse(schema.get("items" if kind == "array" else "values"), namespace))
+            items = self.parse(schema.get("items" if kind == "array" else "values"), namespace)
+            return AvroType(kind, items=items, attributes=_attributes(schema, _OF_TYPES))
         if kind in NAMED or kind == "error":
             return self._named("record" if kind == "error" else kind, schema, namespace)
         return self._reference(kind, namespace)
@@ -164,12 +189,13 @@ class _Parser:
         name, space = _full_name(schema.get("name"), schema.get("namespace"), namespace)
         if name in self._names:
             raise ValueError(f"the name {name!r} is defined twice")
-        aliases = tuple(_full_name(alias, None, space)[0] for alias in schema.get("aliases") or ())
-        made = self._names[name] = AvroType(kind, name, aliases)
+        aliases = tuple(_full_name(alias, None, space)[0] for alias in _aliases(schema))
+        attributes = _attributes(schema, _OF_ENUMS if kind == "enum" else _OF_TYPES)
+        made = self._names[name] = AvroType(kind, name, aliases, attributes=attributes)
         if kind == "fixed":
             size = schema.get("size")
-            if type(size) is not int or size < 0:
-                raise ValueError(f"the fixed {name!r} has no size")
+            if type(size) is not int or not 0 <= size <= _LARGEST_SIZE:
+                raise ValueError(f"the fixed {name!r} has no size from 0 to {_LARGEST_SIZE}")
             made.size = size
             return _with_logical(made, schema)
         if kind == "enum":
@@ -178,12 +204,16 @@ class _Parser:
                 raise ValueError(f"the enum {name!r} has no list of symbols")
             if len(set(symbols)) < len(symbols):
                 raise ValueError(f"the enum {name!r} has a symbol twice")
+            for symbol in symbols:
+                symbol.encode()  # UnicodeEncodeError for half of a surrogate pair
             made.symbols, made.default_symbol = tuple(symbols), schema.get("default")
             return made
         for entry in _entries(schema.get("fields"), name):
-            default = entry.get("default", NO_DEFAULT)
-            aliases = tuple(entry.get("aliases") or ())
-            made.fields.append(AvroField(entry["name"], self.parse(entry.get("type"), space), default, aliases))
+            aliases = _aliases(entry)
+            attributes = _attributes({"order": "ascending", **entry}, _OF_FIELDS)
+            kind_of = self.parse(entry.get("type"), space)
+            default = _default(kind_of.kind, entry.get("default", NO_DEFAULT))
+            made.fields.append(AvroField(entry["name"], kind_of, default, aliases, attributes))
         return made
 
     def _check_records(self) -> None:
@@ -217,6 +247,19 @@ def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
     return fields
 
 
+def _default(kind: str, default: Any) -> Any:
+    """Return the default of a field; that of a float may be a text, as in Java."""
+    is_number = kind in {"float", "double"} and isinstance(default, str) and _NUMBER.fullmatch(default)
+    return float(default) if is_number else default
+
+
+def _aliases(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    aliases = schema.get("aliases") or []
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise ValueError(f"the aliases of {schema.get('name')!r} are no list of names")
+    return tuple(aliases)
+
+
 def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
     """Return the full name of a type, and the namespace of what is in it."""
     if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
@@ -227,23 +270,31 @@ def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
     return (f"{space}.{name}" if space else name), space
 
 
+def _attributes(schema: Mapping[str, Any], own: frozenset[str]) -> str:
+    others = {key: value for key, value in schema.items() if key not in own}
+    return json.dumps(others, sort_keys=True) if others else ""
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
 def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:
+    made.attributes = made.attributes or _attributes(schema, _OF_TYPES)
     logical = schema.get("logicalType")
-    if isinstance(logical, str) and _LOGICAL.get(logical) == made.kind:
-        made.logical = logical
-    elif logical == "decimal" and made.kind in {"bytes", "fixed"}:
+    if logical == "decimal" and made.kind in {"bytes", "fixed"}:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
-        if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+        if not (type(precision) is int and type(scale) is int and 0 <= scale <= precision and precision > 0):
             return made
         if made.kind == "bytes" or precision <= _most_digits(made.size):
             made.logical, made.precision, made.scale = "decimal", precision, scale
-    elif made.kind in {"int", "long"}:
-        if made.kind == "long" and logical in _NO_COLUMN:
-            made.logical = logical
+    elif isinstance(logical, str) and made.kind in _LOGICAL.get(logical, ()):
+        made.logical = logical if made.kind != "fixed" or made.size == _SIZES[logical] else ""
+    if made.kind in {"int", "long"} and made.logical not in _COLUMNS:
         made.catalyst = str(schema.get(_CATALYST_TYPE) or "")
     return made
 
 
 def _most_digits(size: int) -> int:
-    """Return how many digits each number of so many bytes has room for."""
-    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+    """Return how many digits each number of so many bytes has room for, as Java computes it."""
+    return math.floor(math.log10(2) * (8 * size - 1)) if size else 0

@@ -14,10 +14,10 @@ import pyspark.sql.types as spark
 
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
-from connectors.avro.schema.leaf import converter
-from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
-from connectors.avro.schema.types import arrow_type, member_name, non_null, too_deep, too_many_columns
-from connectors.functions.bad_rows import BadRowError
+from connectors.avro.schema.aliases import apply_aliases
+from connectors.avro.schema.defaults import Defaults
+from connectors.avro.schema.parser import NO_DEFAULT, AvroType
+from connectors.avro.schema.types import arrow_type, is_single, member_name, non_null, too_deep, too_many_columns
 from connectors.functions.columns import MAX_COLUMNS
 
 __all__ = ["Node", "Output", "compile_plan"]
@@ -33,6 +33,8 @@ _PROMOTIONS: Final = {
     ("bytes", "string"),
 }
 _MOST_NODES: Final = 4 * MAX_COLUMNS
+_MOST_COMPARED: Final = 1_000_000  # fields of records that are compared without a common name
+_LONGEST: Final = 2**40  # no message is so long
 _WIDTHS: Final = {"null": 0, "float": 4, "double": 8, "boolean": 1}
 _LEAST: Final = {"null": 0, "float": 4, "double": 8}
 
@@ -60,6 +62,7 @@ class Node:
         children: the fields of a record in the writer's order; the branches of a union.
         outputs: of a record.
         members: of a union, which field each branch becomes, -1 for none; None where all are one value.
+        names: of the fields of a record in the writer's order.
     """
 
     kind: str
@@ -72,6 +75,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     members: list[int] | None = None
+    names: tuple[str, ...] = ()
     _width: int | None = -1
     _least: int = -1
 
@@ -82,7 +86,8 @@ class Node:
             self._width = None  # of a recursive one
             if self.kind == "record":
                 widths = [child.width for child in self.children]
-                self._width = None if None in widths else sum(width for width in widths if width is not None)
+                total = sum(width for width in widths if width is not None)
+                self._width = None if None in widths else min(total, _LONGEST)
             else:
                 self._width = self.size if self.kind == "fixed" else _WIDTHS.get(self.kind)
         return self._width
@@ -93,7 +98,7 @@ class Node:
         if self._least == -1:
             self._least = 0  # of a recursive one
             if self.kind == "record":
-                self._least = sum(child.least for child in self.children)
+                self._least = min(sum(child.least for child in self.children), _LONGEST)
             elif self.kind == "member":
                 self._least = self.children[0].least
             else:
@@ -109,73 +114,60 @@ def compile_plan(writer: AvroType, reader: AvroType, kind: spark.DataType, optio
             AVRO_TOO_DEEP where the writer's schema expands too far.
     """
     try:
-        made = _Compiler(reader, options).node(writer, reader, arrow_type(kind))
-        reason = _error_in(made)
+        compiler = _Compiler(options)
+        made = compiler.node(apply_aliases(writer, reader), reader, arrow_type(kind))
+        reason = _error_in(made, set())
     except RecursionError:
         raise too_deep() from None
+    action = "See Avro's rules of schema resolution: give defaults to new fields, and aliases to renamed ones."
+    if compiler.mismatch and not reason:
+        reason = compiler.mismatch
+        action = "Declare the writer's logical type and convert the column, or set on.logical.mismatch to ignore."
     if reason:
-        raise AvroAnalysisError(
-            "AVRO_SCHEMA_INCOMPATIBLE",
-            f"Messages of the writer's schema cannot be read with the reader's: {reason}",
-            "from_avro",
-            "See Avro's rules of schema resolution: give defaults to new fields, and aliases to renamed ones.",
-        )
+        what = f"Messages of the writer's schema cannot be read with the reader's: {reason}"
+        raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", action)
     return made
 
 
-def _error_in(node: Node) -> str:
+def _error_in(node: Node, seen: set[int]) -> str:
     """Return why no message can be read; empty if some can: what is in a union, array or map may never come."""
+    if id(node) in seen:
+        return ""  # a node that several places share
+    seen.add(id(node))
     if node.kind == "error":
         return node.reason
     if node.kind == "union":
         return node.children[0].reason if len(node.children) == 1 and node.children[0].kind == "error" else ""
-    return next(filter(None, map(_error_in, node.children)), "") if node.kind in {"record", "member"} else ""
+    inner = node.children if node.kind in {"record", "member"} else []
+    return next(filter(None, (_error_in(child, seen) for child in inner)), "")
 
 
 class _Compiler:
-    def __init__(self, reader: AvroType, options: AvroOptions) -> None:
+    def __init__(self, options: AvroOptions) -> None:
         self._options = options
         self._count = 0
         self._skips: dict[int, Node] = {}
-        self._names: dict[str, str] = {}
-        """The reader's full names by their aliases."""
-        self._fields: dict[str, dict[str, str]] = {}
-        """The reader's names of fields by their aliases, for each record."""
-        self._find_aliases(reader, set())
-
-    def _find_aliases(self, schema: AvroType, seen: set[int]) -> None:
-        if id(schema) in seen:
-            return
-        seen.add(id(schema))
-        self._names |= dict.fromkeys(schema.aliases, schema.name)
-        for each in schema.fields:
-            self._fields.setdefault(schema.name, {}).update(dict.fromkeys(each.aliases, each.name))
-        inner = [*(each.type for each in schema.fields), *schema.branches, *([schema.items] if schema.items else [])]
-        for each_type in inner:
-            self._find_aliases(each_type, seen)
-
-    def _name(self, writer: AvroType) -> str:
-        return self._names.get(writer.name, writer.name)
-
-    def _short_name(self, writer: AvroType) -> str:
-        return self._name(writer).rpartition(".")[2]
-
-    def _field_name(self, writer: AvroType, name: str) -> str:
-        return self._fields.get(self._name(writer), {}).get(name, name)
+        self._same: dict[tuple[int, int], bool] = {}
+        self._fitting: dict[tuple[int, int], bool] = {}
+        self._compared = 0
+        self._branches: dict[int, _Branches] = {}
+        self._defaults = Defaults(options)
+        self._path: list[str] = []
+        self.mismatch = ""
+        """Of values whose number or bytes mean one thing to the writer and another one to the reader, the first."""
 
     # --- resolution ---------------------------------------------------------------------------------------------
 
     def node(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
         """Return how a writer's value becomes the reader's, in a column of this type."""
-        self._count += 1
-        if self._count > _MOST_NODES:  # a union may hold several records, each of which holds the next union
-            raise too_many_columns("The writer's schema", "Write by one without as many unions of records.")
+        self._add(1)
         if writer.kind == "union":
             return self._writer_union(writer, reader, arrow)
         if reader.kind == "union":
             return self._reader_union(writer, reader, arrow)
-        if writer.kind != reader.kind and (writer.kind, reader.kind) not in _PROMOTIONS:
+        if not _can_be(writer.kind, reader.kind):
             return self._error(writer, reader, arrow)
+        self._check_meaning(writer, reader)
         makers = {
             "fixed": self._fixed,
             "enum": self._enum,
@@ -186,8 +178,13 @@ class _Compiler:
         make = makers.get(writer.kind)
         return Node(writer.kind, arrow, reader) if make is None else make(writer, reader, arrow)
 
+    def _add(self, count: int) -> None:
+        self._count += count
+        if self._count > _MOST_NODES:  # a union may hold several records, each of which holds the next union
+            raise too_many_columns("The writer's schema", "Write by one without as many unions of records.")
+
     def _fixed(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        if self._short_name(writer) != reader.short_name or writer.size != reader.size:
+        if writer.short_name != reader.short_name or writer.size != reader.size:
             return self._error(writer, reader, arrow)
         return Node("fixed", arrow, reader, size=writer.size)
 
@@ -206,41 +203,44 @@ class _Compiler:
         return Node("error", arrow, reason=reason or f"found {found}, expecting {wanted}")
 
     def _enum(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        if self._short_name(writer) != reader.short_name:
+        if writer.short_name != reader.short_name:
             return self._error(writer, reader, arrow)
-        default = reader.default_symbol if reader.default_symbol in reader.symbols else None
-        symbols = tuple(symbol if symbol in reader.symbols else default for symbol in writer.symbols)
+        ours = set(reader.symbols)
+        default = reader.default_symbol if reader.default_symbol in ours else None
+        symbols = tuple(symbol if symbol in ours else default for symbol in writer.symbols)
         return Node("enum", arrow, reader, symbols=symbols)
 
     def _record(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        made = Node("record", arrow, reader)
+        made = Node("record", arrow, reader, names=tuple(each.name for each in writer.fields))
         columns = {field.name: field.type for field in arrow}
         places: dict[str, int] = {}
         by_name = {each.name: each for each in reader.fields}
         for place, each in enumerate(writer.fields):
-            name = self._field_name(writer, each.name)
-            ours = by_name.get(name)
-            kept = ours is not None and name in columns
+            ours = by_name.get(each.name)
+            self._path.append(each.name)
             made.children.append(
-                self.node(each.type, ours.type, columns[name]) if ours and kept else self._skip(each.type)
+                self.node(each.type, ours.type, columns[each.name])
+                if ours is not None and each.name in columns
+                else self._skip(each.type)
             )
-            places[name] = place
+            self._path.pop()
+            places[each.name] = place
         for each in reader.fields:
             if each.name not in places and each.default is NO_DEFAULT:
                 why = f"found {writer.name}, expecting {reader.name}, missing required field {each.name}"
                 return self._error(writer, reader, arrow, why)
             if each.name in columns:
                 source = places.get(each.name, -1)
-                default = None if source >= 0 else self._default(each, columns[each.name])
+                default = None if source >= 0 else self._defaults.of(each, reader.name, columns[each.name])
                 made.outputs.append(Output(source, default))
         return made
 
     def _writer_union(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        same = _equivalent(writer, reader, set())
+        same = self._equivalent(writer, reader)
         if reader.kind != "union":
             children = [self.node(branch, reader, arrow) for branch in writer.branches]
             return Node("union", arrow, reader, children=children)
-        made = Node("union", arrow, reader, members=None if self._is_single(reader) else [])
+        made = Node("union", arrow, reader, members=None if is_single(reader) else [])
         for place, branch in enumerate(writer.branches):
             matched = place if same else self._match(branch, reader)
             if matched < 0:
@@ -257,26 +257,19 @@ class _Compiler:
         if matched < 0:
             return self._error(writer, reader, arrow)
         child, member = self._branch(writer, reader, matched, arrow)
-        if self._is_single(reader):
+        if is_single(reader):
             return child
         return Node("member", arrow, reader, children=[child], members=[member])
-
-    @staticmethod
-    def _is_single(union: AvroType) -> bool:
-        """Return whether a union is one value in Spark, not a struct of members."""
-        kinds = sorted(branch.kind for branch in non_null(union))
-        return len(kinds) == 1 or kinds in (["int", "long"], ["double", "float"])
 
     def _branch(self, writer: AvroType, reader: AvroType, matched: int, arrow: pa.DataType) -> tuple[Node, int]:
         """Return how a value becomes the branch of the reader's union, and which member that is."""
         branch = reader.branches[matched]
         if branch.kind == "null":
             return Node("null", None), -1
-        if self._is_single(reader):
+        if is_single(reader):
             plain = AvroType(branch.kind) if len(non_null(reader)) > 1 else branch  # int of int and long, say
             return self.node(writer, plain, arrow), 0
-        place = non_null(reader).index(branch)
-        name = member_name(branch, place, self._options)
+        name = member_name(branch, self._branches_of(reader).places[id(branch)], self._options)
         index = arrow.get_field_index(name)
         if index < 0:
             return self._skip(writer), -2
@@ -284,38 +277,85 @@ class _Compiler:
 
     def _match(self, writer: AvroType, reader: AvroType) -> int:
         """Return the branch of a reader's union that takes a writer's type; -1 where none does."""
-        structure = -1
+        branches = self._branches_of(reader)
+        if writer.name:
+            place = branches.by_name.get((writer.kind, writer.name), -1)
+            return self._by_structure(writer, reader) if place < 0 and writer.kind == "record" else place
+        place = branches.by_kind.get(writer.kind, -1)
+        if place >= 0:
+            return place
+        return min(
+            (place for kind, place in branches.by_kind.items() if (writer.kind, kind) in _PROMOTIONS), default=-1
+        )
+
+    def _branches_of(self, union: AvroType) -> _Branches:
+        if id(union) not in self._branches:
+            self._branches[id(union)] = _Branches(union)
+        return self._branches[id(union)]
+
+    def _by_structure(self, writer: AvroType, reader: AvroType) -> int:
+        """Return the first record of a reader's union that a record fits, or the last one of its short name."""
+        found = -1
         for place, branch in enumerate(reader.branches):
-            if branch.kind != writer.kind:
+            if branch.kind != "record" or not (found < 0 or writer.short_name == branch.short_name):
                 continue
-            if not branch.name or self._name(writer) == branch.name:
-                return place
-            better = structure < 0 or self._short_name(writer) == branch.short_name
-            if branch.kind == "record" and better and self._fits(writer, branch):
-                structure = place
-        if structure >= 0:
-            return structure
-        kinds = [branch.kind for branch in reader.branches]
-        return next((place for place, kind in enumerate(kinds) if (writer.kind, kind) in _PROMOTIONS), -1)
+            if self._fits(writer, branch):
+                found = place
+        return found
 
     def _fits(self, writer: AvroType, reader: AvroType) -> bool:
-        """Return whether the fields of a record can be the reader's, as far as their own types say."""
-        theirs = {self._field_name(writer, each.name): each.type for each in writer.fields}
-        for each in reader.fields:
-            if each.name not in theirs:
-                if each.default is NO_DEFAULT:
-                    return False
-                continue
-            pair = theirs[each.name].kind, each.type.kind
-            if "union" not in pair and pair[0] != pair[1] and pair not in _PROMOTIONS:
-                return False
-        return True
+        """Return whether a record can be read as another one, as far as Java's ``hasMatchError`` looks."""
+        pair = id(writer), id(reader)
+        if pair not in self._fitting:
+            self._compared += 1 + len(writer.fields) + len(reader.fields)
+            if self._compared > _MOST_COMPARED:
+                what = "Two unions have too many records of different names to compare them field by field"
+                raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", "Give them the same names.")
+            theirs = {each.name: each.type for each in writer.fields}
+            self._fitting[pair] = all(
+                not self._mismatches(theirs[each.name], each.type)
+                if each.name in theirs
+                else each.default is not NO_DEFAULT
+                for each in reader.fields
+            )
+        return self._fitting[pair]
+
+    def _mismatches(self, writer: AvroType, reader: AvroType) -> bool:
+        """Return whether no value of a field can be read, without a look at what is in it."""
+        if writer.kind == "union":
+            return False
+        if reader.kind == "union":
+            return self._match(writer, reader) < 0
+        if not _can_be(writer.kind, reader.kind):
+            return True
+        if writer.kind == "record":
+            theirs = {each.name for each in writer.fields}
+            return any(each.name not in theirs and each.default is NO_DEFAULT for each in reader.fields)
+        named = writer.kind in {"enum", "fixed"}
+        return named and (writer.short_name != reader.short_name or writer.size != reader.size)
+
+    def _equivalent(self, writer: AvroType, reader: AvroType) -> bool:
+        """Return whether two schemas are the same but for namespaces and logical types: Java's ``unionEquiv``."""
+        pair = id(writer), id(reader)
+        if pair not in self._same:
+            self._same[pair] = _are_equivalent(writer, reader, {})
+        return self._same[pair]
+
+    def _check_meaning(self, writer: AvroType, reader: AvroType) -> None:
+        """Note where a reader takes a number, bytes or a text of one logical type for a value of another one."""
+        theirs, ours = _meaning(writer), _meaning(reader)
+        is_text = "string" in {writer.kind, reader.kind} and writer.kind != reader.kind
+        differ = theirs != ours if theirs and ours else is_text and "decimal" in {writer.logical, reader.logical}
+        if differ and not self.mismatch and not self._options.ignores_mismatch:
+            where = f"the field {'.'.join(self._path)}: " if self._path else ""
+            self.mismatch = f"{where}found {_described(writer)}, expecting {_described(reader)}"
 
     def _skip(self, writer: AvroType) -> Node:
         """Return how a value is read that nobody wants; one node for a recursive record."""
         if writer.kind == "record" and id(writer) in self._skips:
             return self._skips[id(writer)]
-        made = Node(writer.kind, size=writer.size, symbols=writer.symbols)
+        names = tuple(each.name for each in writer.fields)
+        made = Node(writer.kind, size=writer.size, symbols=writer.symbols, names=names)
         if writer.kind == "record":
             self._skips[id(writer)] = made
         if writer.items is not None:
@@ -325,68 +365,8 @@ class _Compiler:
         made.children = [self._skip(each.type) for each in writer.fields] or [
             self._skip(branch) for branch in writer.branches
         ]
+        made.width, made.least  # noqa: B018 - from the leaves up, which needs no deep stack
         return made
-
-    # --- defaults -----------------------------------------------------------------------------------------------
-
-    def _default(self, each: AvroField, arrow: pa.DataType) -> Any:
-        try:
-            return self._value(each.type, each.default, arrow)
-        except (TypeError, ValueError, KeyError, AttributeError, BadRowError) as error:
-            raise AvroAnalysisError(
-                "AVRO_SCHEMA_INCOMPATIBLE",
-                f"The default of the field {each.name!r} is no value of its type ({type(error).__name__})",
-                "from_avro",
-                "Correct the default in the reader's schema.",
-            ) from None
-
-    def _value(self, schema: AvroType, value: Any, arrow: pa.DataType) -> Any:
-        """Return a default as the row decoder gives values: see `decoder.rows`."""
-        makers = {"union": self._union_default, "record": self._record_default, "map": self._map_default}
-        if schema.kind in makers:
-            return makers[schema.kind](schema, value, arrow)
-        if schema.kind == "array":
-            return [self._value(_items(schema), item, arrow.value_type) for item in value]
-        return _scalar_default(schema, value, arrow)
-
-    def _record_default(self, schema: AvroType, value: Any, arrow: pa.DataType) -> dict[str, Any]:
-        fields = {each.name: each for each in schema.fields}
-        given = {name: value.get(name, each.default) for name, each in fields.items()}
-        return {part.name: self._value(fields[part.name].type, given[part.name], part.type) for part in arrow}
-
-    def _map_default(self, schema: AvroType, value: Any, arrow: pa.DataType) -> list[tuple[bytes, Any]]:
-        return [(key.encode(), self._value(_items(schema), item, arrow.item_type)) for key, item in value.items()]
-
-    def _union_default(self, schema: AvroType, value: Any, arrow: pa.DataType) -> Any:
-        """Return a default of a union: its first branch that takes it."""
-        for branch in schema.branches:
-            if (branch.kind == "null") != (value is None):
-                continue
-            try:
-                if branch.kind == "null":
-                    return None
-                if self._is_single(schema):
-                    return self._value(branch, value, arrow)
-                name = member_name(branch, non_null(schema).index(branch), self._options)
-                return {part.name: self._value(branch, value, part.type) for part in arrow if part.name == name}
-            except (TypeError, ValueError, KeyError, AttributeError, BadRowError):
-                continue
-        raise ValueError
-
-
-def _scalar_default(schema: AvroType, value: Any, arrow: pa.DataType) -> Any:
-    if schema.kind == "null":
-        return None
-    if schema.kind in {"string", "enum"}:
-        return value.encode()
-    if schema.kind in {"bytes", "fixed"}:
-        value = value.encode("latin-1")
-    elif isinstance(value, str) or value is None:
-        raise TypeError
-    elif schema.kind in {"float", "double"}:
-        value = float(value)
-    convert = converter(schema.kind, schema, arrow, strict=False)
-    return value if convert is None else convert(value)
 
 
 def _items(schema: AvroType) -> AvroType:
@@ -394,18 +374,45 @@ def _items(schema: AvroType) -> AvroType:
     return schema.items
 
 
-def _equivalent(writer: AvroType, reader: AvroType, seen: set[tuple[int, int]]) -> bool:
-    """Return whether two schemas are the same but for what their names are in: Java's ``unionEquiv``."""
-    if writer is reader or (id(writer), id(reader)) in seen:
-        return True
-    if writer.kind != reader.kind or (writer.name and writer.short_name != reader.short_name):
-        return False
-    seen.add((id(writer), id(reader)))
-    if (writer.size, writer.symbols) != (reader.size, reader.symbols):
-        return False
-    if [each.name for each in writer.fields] != [each.name for each in reader.fields]:
-        return False
-    ours, theirs = ([*each.branches, *(inner.type for inner in each.fields)] for each in (writer, reader))
-    if writer.items is not None and reader.items is not None:
-        ours, theirs = [writer.items], [reader.items]
-    return len(ours) == len(theirs) and all(_equivalent(*pair, seen) for pair in zip(ours, theirs, strict=True))
+def _can_be(writer: str, reader: str) -> bool:
+    return writer == reader or (writer, reader) in _PROMOTIONS
+
+
+def _are_equivalent(writer: AvroType, reader: AvroType, seen: dict[tuple[int, int], bool]) -> bool:
+    pair = id(writer), id(reader)
+    if pair not in seen:
+        seen[pair] = True  # while it is looked into
+        seen[pair] = _own(writer) == _own(reader) and all(
+            _are_equivalent(*inner, seen) for inner in zip(writer.inner(), reader.inner(), strict=True)
+        )
+    return seen[pair]
+
+
+class _Branches:
+    """The branches of a reader's union, by what they are looked for."""
+
+    def __init__(self, union: AvroType) -> None:
+        self.places = {id(branch): place for place, branch in enumerate(non_null(union))}
+        self.by_kind = {branch.kind: place for place, branch in enumerate(union.branches) if not branch.name}
+        self.by_name = {(branch.kind, branch.name): place for place, branch in enumerate(union.branches) if branch.name}
+
+
+def _own(schema: AvroType) -> tuple[Any, ...]:
+    """Return what must be the same of two schemas by `_Compiler._equivalent`, but for what is in them."""
+    short = schema.short_name if schema.name else ""
+    return schema.kind, short, schema.size, schema.symbols, len(schema.branches), [each.name for each in schema.fields]
+
+
+def _meaning(schema: AvroType) -> tuple[str, int] | None:
+    """Return what a number, bytes or a text stand for; None where the schema does not say."""
+    if schema.logical:
+        return schema.logical, schema.scale
+    if schema.catalyst.startswith("interval"):
+        return ("interval", 0)
+    return None
+
+
+def _described(schema: AvroType) -> str:
+    if schema.logical == "decimal":
+        return f"decimal({schema.precision}, {schema.scale})"
+    return schema.logical or schema.catalyst or schema.kind

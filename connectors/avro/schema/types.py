@@ -18,7 +18,7 @@ from connectors.avro.options import AvroOptions
 from connectors.avro.schema.parser import AvroType
 from connectors.functions.columns import MAX_COLUMNS
 
-__all__ = ["arrow_type", "member_name", "non_null", "spark_type", "too_deep", "too_many_columns"]
+__all__ = ["arrow_type", "is_single", "member_name", "non_null", "spark_type", "too_deep", "too_many_columns"]
 
 _WHERE: Final = "from_avro"
 _ATOMS: Final[Mapping[str, type[spark.DataType]]] = {
@@ -58,6 +58,7 @@ _UNITS: Final = ("day", "hour", "minute", "second")
 _DAY_TIME: Final = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
 _TIME: Final = re.compile(r"time(\(\d\))?")
 _MAX_PRECISION: Final = 38
+_MOST_OF_SINGLE: Final = 3  # branches of a union that is one value: null, and int and long, say
 _MOST_LEVELS: Final = 150  # of records in records, as many as in a message
 
 Typed = tuple[spark.DataType, bool]
@@ -67,6 +68,14 @@ Typed = tuple[spark.DataType, bool]
 def non_null(union: AvroType) -> list[AvroType]:
     """Return the branches of a union that are not null."""
     return [branch for branch in union.branches if branch.kind != "null"]
+
+
+def is_single(union: AvroType) -> bool:
+    """Return whether a union is one value in Spark, not a struct of members."""
+    if len(union.branches) > _MOST_OF_SINGLE:
+        return False  # a union may have any number, and is asked for each of them
+    kinds = sorted(branch.kind for branch in non_null(union))
+    return len(kinds) == 1 or kinds in (["int", "long"], ["double", "float"])
 
 
 def member_name(branch: AvroType, place: int, options: AvroOptions) -> str:

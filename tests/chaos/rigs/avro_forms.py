@@ -16,7 +16,6 @@ from tests.chaos.rigs.avro_schemas import FULL, kind_of
 
 __all__ = ["NotInSparkError", "from_fastavro", "from_java", "normal", "plain_type", "spark_form", "to_fastavro"]
 
-_LONG_DIGITS = 18
 _LARGEST = 2**63 - 1
 _PYTHON = {
     "boolean": bool,
@@ -156,8 +155,7 @@ def _logical(schema: Any, value: Any) -> Any:
     name = schema["logicalType"]
     if name == "decimal":
         precision = schema["precision"]
-        digits = value[-8:] if precision <= _LONG_DIGITS else value  # as Spark
-        number = int.from_bytes(digits, "big", signed=True)
+        number = int.from_bytes(value, "big", signed=True)
         if not value or abs(number) >= 10**precision:
             raise NotInSparkError
         return Decimal((number < 0, tuple(map(int, str(abs(number)))), -schema["scale"]))

@@ -15,6 +15,7 @@ from typing import Any
 __all__ = [
     "FULL",
     "SPACES",
+    "Aliased",
     "Resolution",
     "Schemas",
     "Values",
@@ -43,6 +44,8 @@ _LETTERS = "abcXYZ 0129_ä€\u0000\n\U0001f600"
 _DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999
 _DAY_MICROS = 86_400_000_000
 _MOST_DIGITS = 38
+_WRONG = (None, True, 7, 1.5, 10**12, -(2**63) - 1, "no value", [], ["a"], {}, {"a": 1})
+"""Defaults that most types cannot have."""
 _FIRST_ADDED = 1000
 """No writer's schema has so many named types."""
 
@@ -333,12 +336,16 @@ class Resolution:
     def __init__(self, chance: Random, spaces: Sequence[str]) -> None:
         self._chance, self._spaces = chance, spaces
         self._made: dict[str, Any] = {}
+        self.odd = chance.random() < 0.4
+        """Whether there are aliases that are other names, or wrong defaults: only Java is asked for these."""
         self._adding = Schemas(chance, spaces, _FIRST_ADDED)
         self._defaults = Values(chance, plain=True)
 
     def of(self, schema: Any) -> Any:
         """Return the reader's schema; that of a named type is the same at each of its places."""
         made = self._changed(schema)
+        if self.odd:
+            return made
         if kind_of(made) == "record" and self._chance.random() < 0.2:
             made["aliases"] = [made[FULL]]
             made[FULL] = made["name"] = full_name("Renamed", made[FULL].rpartition(".")[0])
@@ -359,8 +366,19 @@ class Resolution:
             # The namespace of a definition must not depend on where it stands: its place may be another one.
             named = {**schema, "name": schema[FULL]}
             named.pop("namespace", None)
-            self._made[schema[FULL]] = getattr(self, f"_{kind}")(named)
+            self._made[schema[FULL]] = self._renamed(getattr(self, f"_{kind}")(named))
         return self._made[schema[FULL]]
+
+    def _renamed(self, schema: Any) -> Any:
+        """Return a named type, perhaps with another name or with an alias that another type has for its name."""
+        if not self.odd or self._chance.random() < 0.7:
+            return schema
+        space, _, name = schema[FULL].rpartition(".")
+        if self._chance.random() < 0.3 and self._made:
+            return {**schema, "aliases": [self._chance.choice(list(self._made))]}
+        new = full_name(f"{name}{self._chance.choice(['v2', 'New'])}", space)
+        alias = name if self._chance.random() < 0.5 else schema[FULL]
+        return {**schema, "name": new, FULL: new, "aliases": [alias]}
 
     def _union(self, schema: list[Any]) -> Any:
         others = [branch for branch in schema if branch != "null"]
@@ -390,8 +408,17 @@ class Resolution:
             kind = self._adding.make(1, self._spaces[0] if self._spaces else "")
             if isinstance(kind, list):  # a default of the first branch that is text in JSON would be of two branches
                 kind = sorted(kind, key=lambda branch: kind_of(branch) in {"bytes", "fixed"})
-            fields.append({"name": f"added{number}", "type": kind, "default": default_of(kind, self._defaults)})
+            fields.append({"name": f"added{number}", "type": kind, "default": self._default(kind)})
+        if self.odd and self._chance.random() < 0.2:
+            field = self._chance.choice(fields)
+            field["aliases"] = [self._chance.choice(schema["fields"])["name"]]
         return {**schema, "fields": self._chance.sample(fields, len(fields))}
+
+    def _default(self, kind: Any) -> Any:
+        """Return a default, perhaps one that is no value of the type; Java pads texts for a fixed."""
+        if self.odd and kind_of(kind) not in {"union", "fixed"} and self._chance.random() < 0.15:
+            return self._chance.choice(_WRONG)
+        return default_of(kind, self._defaults)
 
     def _field(self, field: Any) -> Any:
         kind = self._changed(field["type"])
@@ -400,3 +427,39 @@ class Resolution:
         if self._chance.random() < 0.15:
             return {"name": f"renamed_{field['name']}", "type": kind, "aliases": [field["name"]]}
         return {"name": field["name"], "type": kind}
+
+
+class Aliased:
+    """Gives the types and fields of a schema aliases that are names of others.
+
+    Args:
+        chance: what is random.
+    """
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._made: dict[str, Any] = {}
+
+    def of(self, schema: Any, doc: str) -> Any:
+        """Return the schema with aliases and docs; another doc makes it no other schema."""
+        kind = kind_of(schema)
+        if kind == "union":
+            return [self.of(branch, doc) for branch in schema]
+        if kind in {"array", "map"}:
+            inner = "items" if kind == "array" else "values"
+            return {**schema, inner: self.of(schema[inner], doc)}
+        if not isinstance(schema, dict) or FULL not in schema:
+            return schema
+        if schema[FULL] + doc not in self._made:
+            made = self._made[schema[FULL] + doc] = {"aliases": self._others(schema[FULL]), **schema, "doc": doc}
+            names = [field["name"] for field in schema.get("fields", ())]
+            made |= {"fields": [self._field(field, names, doc) for field in schema["fields"]]} if names else {}
+        return self._made[schema[FULL] + doc]
+
+    def _others(self, name: str) -> list[str]:
+        names = {schema[FULL] for schema in self._made.values()} - {name}
+        return [self._chance.choice(sorted(names))] if names and self._chance.random() < 0.5 else []
+
+    def _field(self, field: Any, names: list[str], doc: str) -> Any:
+        aliases = field.get("aliases", [self._chance.choice(names)] if self._chance.random() < 0.4 else [])
+        return {**field, "type": self.of(field["type"], doc), "aliases": aliases, "doc": doc}

@@ -19,7 +19,8 @@ import fastavro
 import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 
-from connectors.avro.errors import AvroDataError
+from connectors.avro.errors import AvroAnalysisError, AvroDataError
+from connectors.avro.functions import decode_call
 from connectors.avro.options import parse_avro_options
 from connectors.avro.worker import DecodeCall, EncodeCall
 from tests.chaos.rigs.avro_forms import (
@@ -33,6 +34,7 @@ from tests.chaos.rigs.avro_forms import (
 )
 from tests.chaos.rigs.avro_schemas import (
     SPACES,
+    Aliased,
     Resolution,
     Schemas,
     Values,
@@ -64,7 +66,7 @@ class Codec:
     def decode(self, writer: str, messages: pa.Array, reader: str | None = None, **options: str) -> pa.Array:
         """Return what `from_avro` gives for a batch."""
         given = options | ({} if reader is None else {"avroSchema": reader})
-        return DecodeCall(writer, parse_avro_options(given, "from_avro"))(messages)
+        return decode_call(writer, given)[0](messages)
 
     def encode(self, schema: str, column: pa.Array) -> pa.Array:
         """Return what `to_avro` gives for a batch."""
@@ -82,6 +84,7 @@ class Batch:
         messages: what fastavro has written, some of it damaged; None for NULL.
         damaged: the numbers of the messages that were damaged.
         with_errors: whether bad rows are asked for in a column.
+        odd: whether its aliases or defaults are such that only Java is asked.
     """
 
     writer: Any
@@ -90,14 +93,22 @@ class Batch:
     messages: list[bytes | None]
     damaged: set[int]
     with_errors: bool
+    odd: bool = False
 
     @classmethod
     def make(cls, chance: Random, size: int) -> Batch:
         """Return a random batch."""
         spaces = SPACES if chance.random() < 0.6 else ()
         writer = Schemas(chance, spaces).root()
-        resolves = chance.random() < 0.4
-        reader = Resolution(chance, spaces).of(writer) if resolves else writer
+        resolves, odd = chance.random() < 0.6, False
+        reader = writer
+        if resolves and chance.random() < 0.2:
+            aliased, odd = Aliased(chance), True
+            writer = aliased.of(writer, "as it is written")
+            reader = aliased.of(writer, "as it is read")
+        elif resolves:
+            resolution = Resolution(chance, spaces)
+            reader, odd = resolution.of(writer), resolution.odd
         makes = Values(chance, plain=resolves)
         values = [makes.of(writer) for _ in range(size)]
         parsed = fastavro.parse_schema(rendered(writer, logical=False))
@@ -111,7 +122,7 @@ class Batch:
         for number in range(size):
             if chance.random() < 0.02 and number not in damaged:
                 rows[number] = None
-        return cls(writer, reader, values, rows, damaged, chance.random() < 0.5)
+        return cls(writer, reader, values, rows, damaged, chance.random() < 0.5, odd)
 
     @property
     def resolves(self) -> bool:
@@ -228,7 +239,7 @@ def _java(batches: Sequence[Batch], written: Sequence[Sequence[bytes]]) -> list[
         if message is None:
             return None, None
         outcome, *fields = next(answers)
-        if outcome == "error":
+        if outcome != "value":
             return _BAD, None
         return from_java(schema, json.loads(fields[0])), as_bytes(fields[1])
 
@@ -251,7 +262,14 @@ def _check_reading(what: str, batch: Batch, codec: Codec, java: JavaRows, checks
     messages = pa.array(batch.messages, pa.binary())
     given = {"reader": reader if batch.resolves else None}
     permissive = {"mode": "PERMISSIVE", **({"on.error": "column"} if batch.with_errors else {})}
-    decoded = codec.decode(writer, messages, **given, **permissive)
+    try:
+        decoded = codec.decode(writer, messages, **given, **permissive)
+    except AvroAnalysisError as error:
+        checks.counts["refused"] += 1
+        if len(bad) < len(values) - batch.messages.count(None):
+            checks.fault(f"{what}: refused, and Java reads it: {error}")
+        return
+    checks.counts["odd"] += batch.odd
     if batch.with_errors:
         found = [number for number, error in enumerate(decoded.field("error").to_pylist()) if error is not None]
         if found != bad:
@@ -309,7 +327,7 @@ def _read_by_fastavro(batch: Batch, number: int) -> Any:
     message = batch.messages[number]
     if message is None:
         return None
-    if batch.resolves and has_promotable_union(batch.reader):
+    if batch.odd or (batch.resolves and has_promotable_union(batch.reader)):
         return _NOT_IN_FASTAVRO
     writer, reader = (fastavro.parse_schema(rendered(each, logical=False)) for each in (batch.writer, batch.reader))
     value = _fastavro(writer, reader if batch.resolves else None, message, batch.reader)

@@ -24,9 +24,9 @@ import org.apache.avro.util.Utf8;
  *
  * <p>Lines of input are "schemas WRITER READER" for all lines after it, and "read MESSAGE"; but for the first word they
  * are in base64. A message gives a line of output: "value JSON MESSAGE", with the message that Java writes by the
- * reader's schema, lists and maps in blocks that have their sizes; or "error CLASS". In the JSON, text and bytes are in
- * hex, floats are their bits, records are lists, maps are lists of pairs, and a value of a union is a pair of the number
- * of its branch and the value.
+ * reader's schema, lists and maps in blocks that have their sizes; "error CLASS"; or "refused CLASS" if Java does not
+ * parse one of the schemas. In the JSON, text and bytes are in hex, floats are their bits, records are lists, maps are
+ * lists of pairs, and a value of a union is a pair of the number of its branch and the value.
  */
 public class AvroClient {
     private static final EncoderFactory BLOCKS = new EncoderFactory().configureBlockSize(64);
@@ -34,18 +34,28 @@ public class AvroClient {
     private static Schema reader;
     private static GenericDatumReader<Object> reading;
     private static GenericDatumWriter<Object> writing;
+    private static String refusal;
 
     public static void main(String[] words) throws Exception {
         var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] fields = line.split("\t", -1);
             if (fields[0].equals("schemas")) {
-                reader = parsed(fields[2]);
-                reading = new GenericDatumReader<>(parsed(fields[1]), reader);
-                writing = new GenericDatumWriter<>(reader);
+                choose(fields[1], fields[2]);
             } else {
                 System.out.println(read(Base64.getDecoder().decode(fields[1])));
             }
+        }
+    }
+
+    private static void choose(String writer, String reader) {
+        refusal = null;
+        try {
+            AvroClient.reader = parsed(reader);
+            reading = new GenericDatumReader<>(parsed(writer), AvroClient.reader);
+            writing = new GenericDatumWriter<>(AvroClient.reader);
+        } catch (RuntimeException error) {
+            refusal = error.getClass().getSimpleName();
         }
     }
 
@@ -54,6 +64,9 @@ public class AvroClient {
     }
 
     private static String read(byte[] message) throws IOException {
+        if (refusal != null) {
+            return "refused\t" + refusal;
+        }
         Object value;
         try {
             value = reading.read(null, DecoderFactory.get().binaryDecoder(message, null));

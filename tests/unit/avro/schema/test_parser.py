@@ -71,7 +71,10 @@ def test_names_are_looked_up_in_the_namespace_that_they_stand_in() -> None:
         ({"type": "bytes", "logicalType": "decimal"}, ""),
         ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9}, "decimal"),
         ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 10}, ""),
-        ({"type": "string", "logicalType": "uuid"}, ""),
+        ({"type": "string", "logicalType": "uuid"}, "uuid"),
+        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "uuid"),
+        ({"type": "fixed", "name": "F", "size": 15, "logicalType": "uuid"}, ""),
+        ({"type": "bytes", "logicalType": "decimal", "precision": True, "scale": 0}, ""),
         ({"type": "int", "logicalType": ["date"]}, ""),
     ],
 )

@@ -1,0 +1,109 @@
+"""The reader's aliases, applied to a writer's schema as Java's ``Schema.applyAliases`` does.
+
+A writer's schema that equals the reader's keeps its names. Otherwise a name that is one of the reader's aliases is
+replaced, even where the reader also has a field or type of that name; two fields or branches that then have one name
+are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
+
+__all__ = ["apply_aliases"]
+
+_PASSES: Final = 2  # Java's GenericDatumReader and its Resolver each apply them
+
+
+def apply_aliases(writer: AvroType, reader: AvroType) -> AvroType:
+    """Return the writer's schema with the reader's names.
+
+    Raises:
+        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where two fields or branches would have one name.
+    """
+    for _ in range(_PASSES):
+        if _equal(writer, reader, set()):
+            return writer
+        aliases = _Aliases(reader)
+        if not (aliases.types or aliases.fields):
+            return writer
+        writer = aliases.applied(writer)
+    return writer
+
+
+class _Aliases:
+    """The reader's names by their aliases: of types, and of the fields of each record."""
+
+    def __init__(self, reader: AvroType) -> None:
+        self.types: dict[str, str] = {}
+        self.fields: dict[str, dict[str, str]] = {}
+        self._made: dict[int, AvroType] = {}
+        self._find(reader, set())
+
+    def _find(self, schema: AvroType, seen: set[int]) -> None:
+        if id(schema) in seen:
+            return
+        seen.add(id(schema))
+        self.types |= dict.fromkeys(schema.aliases, schema.name)
+        for field in schema.fields:
+            if field.aliases:
+                self.fields.setdefault(schema.name, {}).update(dict.fromkeys(field.aliases, field.name))
+        for inner in schema.inner():
+            self._find(inner, seen)
+
+    def applied(self, schema: AvroType) -> AvroType:
+        """Return a schema with the reader's names; a shared or recursive type stays one."""
+        if id(schema) in self._made:
+            return self._made[id(schema)]
+        made = dataclasses.replace(schema, name=self.types.get(schema.name, schema.name), fields=[])
+        self._made[id(schema)] = made
+        if schema.items is not None:
+            made.items = self.applied(schema.items)
+        made.branches = tuple(map(self.applied, schema.branches))
+        _check_names("", "types of a union", (branch.name or branch.kind for branch in made.branches))
+        names = self.fields.get(made.name, {})
+        for field in schema.fields:
+            name = names.get(field.name, field.name)
+            made.fields.append(dataclasses.replace(field, name=name, type=self.applied(field.type)))
+        _check_names(schema.name, "fields", (field.name for field in made.fields))
+        return made
+
+
+def _check_names(where: str, what: str, names: Iterable[str]) -> None:
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            of = f" of the record {where}" if where else ""
+            raise AvroAnalysisError(
+                "AVRO_SCHEMA_INCOMPATIBLE",
+                f"By the reader's aliases, two {what}{of} of the writer's schema would be {name!r}",
+                "from_avro",
+                "Take the alias out of the reader's schema: the writer's has both names.",
+            )
+        seen.add(name)
+
+
+def _equal(one: AvroType, other: AvroType, seen: set[tuple[int, int]]) -> bool:
+    """Return whether two schemas are the same apart from their docs, aliases and defaults of enums."""
+    pair = id(one), id(other)
+    if one is other or pair in seen:
+        return True
+    seen.add(pair)
+    if _own(one) != _own(other) or list(map(_of_field, one.fields)) != list(map(_of_field, other.fields)):
+        return False
+    return all(_equal(*inner, seen) for inner in zip(one.inner(), other.inner(), strict=True))
+
+
+def _own(schema: AvroType) -> tuple[Any, ...]:
+    count = len(schema.branches)
+    return schema.kind, schema.name, schema.size, schema.symbols, schema.attributes, count, schema.items is None
+
+
+def _of_field(field: AvroField) -> tuple[str, str, str]:
+    default = "" if field.default is NO_DEFAULT else json.dumps(field.default, sort_keys=True)
+    return field.name, default, field.attributes
