@@ -38,6 +38,7 @@ T = TypeVar("T")
 _SECONDS: Final = 5.0
 _ALERT_SECONDS: Final = 0.5
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
+_VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})\r?")
 
 
 class Outcome(StrEnum):
@@ -141,11 +142,14 @@ def _is_new(checkpoint: Path) -> bool:
 
 
 def _newest_offsets(log: Path) -> list[Mapping[str, Any]]:
-    """Read Spark's OffsetSeqLog: a file a batch, with a version, metadata, and a line for each source."""
+    """Read Spark's OffsetSeqLog: a file per batch, with a version, metadata, and a line for each source.
+
+    A line of version 1 is an offset. In version 2, which Spark also writes for sources with a ``.name()``, the name or
+    number of the source and a colon stand before it.
+    """
     try:
         batches = [int(each.name) for each in log.iterdir() if re.fullmatch(r"[0-9]{1,18}", each.name)]
-        lines = _read_file(log / str(max(batches))).splitlines()[2:] if batches else []
-        values = [json.loads(line) for line in lines if line.startswith("{")]
+        values = _parse_offsets(_read_file(log / str(max(batches))), log) if batches else []
     except (OSError, ValueError, RecursionError) as error:
         raise OffsetError(
             "CHECKPOINT_UNREADABLE",
@@ -154,6 +158,23 @@ def _newest_offsets(log: Path) -> list[Mapping[str, Any]]:
             "Give the folder that the option checkpointLocation names.",
         ) from None
     return [value for value in values if isinstance(value, Mapping) and not is_sentinel(value)]
+
+
+def _parse_offsets(text: str, log: Path) -> list[Any]:
+    version, _, *lines = [*text.split("\n"), ""]
+    if (found := _VERSION.fullmatch(version)) is None:
+        raise ValueError("the newest file does not begin with a version")
+    if found[1] not in {"1", "2"}:
+        raise OffsetError(
+            "CHECKPOINT_VERSION",
+            f"Spark wrote the offsets of the checkpoint in version {found[1]}, and this pack reads versions 1 and 2",
+            str(log),
+            "The query itself is not affected: Spark reads this log. Update this pack on the machine that runs the "
+            "command, or leave the checkpoint out.",
+        )
+    if found[1] == "2":
+        lines = [line[line.index(":") + 1 :] for line in lines if line]
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def _read_file(path: Path) -> str:

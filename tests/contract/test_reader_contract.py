@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from connectors.core.diagnostics import look_at_checkpoint
 from connectors.testing.spark_protocol.driver import (
     STEPS,
     Batch,
@@ -25,6 +26,8 @@ from connectors.testing.spark_protocol.driver import (
     DriverCrashedError,
     DriverProcess,
     InProcessWorkers,
+    LostAndDoubled,
+    Source,
     Step,
     StreamingQuery,
     Trigger,
@@ -270,6 +273,32 @@ def test_rate_limit_cuts_batches(harness: SourceHarness, workers: InProcessWorke
     sink = sink_of(harness)
     sizes = [sum(part.num_rows for part in sink.partitions(batch)) for batch in sink.batch_ids()]
     assert max(sizes) <= 3
+
+
+def test_a_named_source_keeps_its_limit_repeats_its_batch_and_goes_on(
+    harness: SourceHarness, workers: InProcessWorkers
+) -> None:
+    keys = harness.publish(7)
+    named = Source(harness.source, harness.limited_options(3), name="orders_1")
+    folder = harness.folder.parent
+    with StreamingQuery(named, checkpoint=folder / "checkpoint", sink=sink_of(harness), workers=workers) as query:
+        read_until(query, keys, harness)
+        query.crash_at("tasks_done", query.batch_id)
+        keys += harness.publish(4)
+        with pytest.raises(DriverCrashedError):
+            query.run_until(lambda _: False, harness.patience)
+        crashed = query.batch_id
+        query.restart()
+        again = query.run_trigger()
+        assert again is not None
+        assert (again.batch_id, again.replayed) == (crashed, True)
+        read_until(query, set(keys) - set(sink_of(harness).values(harness.key)), harness)
+        assert (query.checkpoint.folder / "offsets" / "0").read_text().startswith("v2\n{}\norders_1:{")
+        newest = json.loads(str(query.checkpoint.offsets(query.batch_id - 1)[0]))
+    sink = sink_of(harness)
+    assert sink.lost_and_doubled(keys, harness.key) == LostAndDoubled([], [])
+    assert max(sum(part.num_rows for part in sink.partitions(batch)) for batch in sink.batch_ids()) <= 3
+    assert look_at_checkpoint(query.checkpoint.folder, list) == [newest]
 
 
 def test_first_call_after_a_start_waits_for_a_fresh_answer(harness: SourceHarness, workers: InProcessWorkers) -> None:

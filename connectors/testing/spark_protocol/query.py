@@ -76,7 +76,10 @@ class StreamingQuery:
     ) -> None:
         first = source if isinstance(source, Source) else Source(source, options or {})
         self.sources = [first, *other_sources]
-        self.checkpoint = Checkpoint(checkpoint)
+        names = [each.name for each in self.sources]
+        if any(names) and (not all(names) or len(set(names)) < len(names)):
+            raise ProtocolError(f"each source needs a name of its own, or none has one: {names}")
+        self.checkpoint = Checkpoint(checkpoint, names if all(names) else ())
         self.sink = sink
         self.trigger: Trigger = known_trigger(trigger)
         self.trigger_interval = trigger_interval

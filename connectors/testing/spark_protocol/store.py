@@ -1,8 +1,9 @@
 """What the protocol driver keeps on disk: the checkpoint, digests of what batches held, and a sink.
 
 The checkpoint has Spark's two logs, ``offsets/N`` (written before batch N runs) and ``commits/N`` (after it), each a
-small text file: a version, a line of metadata, and for the offsets one line of JSON a source. Beside them stands
-``attempts/N``, which Spark does not have: the digest of what batch N held, so that a replay can be compared.
+small text file: a version, a line of metadata, and for the offsets one line of JSON a source. In version 2 of the
+offsets, which Spark writes for sources with a ``.name()``, the name and a colon stand before the JSON. Beside them
+stands ``attempts/N``, which Spark does not have: the digest of what batch N held, so that a replay can be compared.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.testing.spark_protocol.errors import ProtocolError
+
 __all__ = ["Checkpoint", "FolderSink", "LostAndDoubled", "digest", "replace_file"]
 
 _VERSION = "v1"
+_NAMED_VERSION = "v2"
 _NO_OFFSET = "-"
 _KEPT_BATCHES = 100
 """As ``spark.sql.streaming.minBatchesToRetain``."""
@@ -61,10 +65,12 @@ class Checkpoint:
 
     Args:
         folder: the checkpoint's folder; it is made when it is missing.
+        names: the names of the sources in their order, for offsets of version 2; none for version 1.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, names: Sequence[str] = ()) -> None:
         self.folder = Path(folder)
+        self.names = tuple(names)
         for name in ("offsets", "commits", "attempts"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -82,13 +88,28 @@ class Checkpoint:
         return self._latest("commits")
 
     def offsets(self, batch_id: int) -> list[str | None]:
-        """The logged end offset of each source, as JSON text."""
-        lines = (self.folder / "offsets" / str(batch_id)).read_text().split("\n")
-        return [None if line == _NO_OFFSET else line for line in lines[2:]]
+        """The logged end offset of each source, as JSON text; None for a source that the log does not name.
+
+        Raises:
+            ProtocolError: the log is of the other version, or names a source that the query does not have.
+        """
+        version, _, *lines = (self.folder / "offsets" / str(batch_id)).read_text().split("\n")
+        if version != (_NAMED_VERSION if self.names else _VERSION):
+            raise ProtocolError(f"the offsets of batch {batch_id} are of the version {version}")
+        if self.names:
+            logged = dict(line.split(":", 1) for line in lines)
+            if gone := logged.keys() - set(self.names):
+                raise ProtocolError(f"the checkpoint has the sources {sorted(gone)}, which the query does not have")
+            lines = [logged.get(name, _NO_OFFSET) for name in self.names]
+        return [None if line == _NO_OFFSET else line for line in lines]
 
     def log_offsets(self, batch_id: int, offsets: Sequence[str | None]) -> None:
         """Write the end offsets of a batch before it runs, and forget the log of old batches."""
-        lines = [_VERSION, "{}", *(_NO_OFFSET if offset is None else offset for offset in offsets)]
+        texts = [_NO_OFFSET if offset is None else offset for offset in offsets]
+        lines = [_VERSION, "{}", *texts]
+        if self.names:
+            named = (f"{name}:{text}" for name, text in zip(self.names, texts, strict=True))
+            lines = [_NAMED_VERSION, "{}", *named]
         replace_file(self.folder / "offsets" / str(batch_id), "\n".join(lines).encode())
         for log in ("offsets", "commits", "attempts"):
             (self.folder / log / str(batch_id - _KEPT_BATCHES)).unlink(missing_ok=True)

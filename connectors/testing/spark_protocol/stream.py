@@ -63,12 +63,14 @@ class Source:
         options: its options; keys are lower-cased on the way, as in Spark.
         schema: a schema given by the user, instead of the source's own.
         scans: how often the plan reads it; 2 stands for a union of the stream with itself.
+        name: what ``DataStreamReader.name`` gives. All sources of a query have one, or none has.
     """
 
     source: type[DataSource] | str
     options: Mapping[str, str] = field(default_factory=dict)
     schema: StructType | None = None
     scans: int = 1
+    name: str = ""
 
     def source_class(self) -> type[DataSource]:
         """The class itself, imported when it was given by name."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics import connect, look_at_checkpoint, look_up, split_address, tls_handshake
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, OffsetError
 from tests.servers.certificates import make_certificates
 from tests.servers.java import free_port
 
@@ -138,3 +138,39 @@ def test_a_checkpoint_with_a_pipe_or_a_name_that_is_no_number_is_looked_at_witho
     (log / "4").write_text("v1\n{}\n{" + '"a":{' * 100_000)
     with pytest.raises(ConnectorError, match="CHECKPOINT_UNREADABLE"):
         look_at_checkpoint(tmp_path, list)
+
+
+def offset_log(folder: Path, text: str) -> Path:
+    """Write the offsets of one batch."""
+    (folder / "offsets").mkdir(exist_ok=True)
+    (folder / "offsets" / "7").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'v1\n{}\n{"a":{"0":5}}\n-\n{"v":1}\n17',
+        'v2\n{"sourceMetadataInfo":{}}\n0:{"a":{"0":5}}\n1:-\n2:{"v":1}\n3:17',
+        'v2\n{}\nshop_orders:{"a":{"0":5}}\nother:-\nv1:{"v":1}\n9:17',
+    ],
+    ids=["version 1", "numbers", "names"],
+)
+def test_the_offsets_of_each_version_of_sparks_log_are_read(tmp_path: Path, text: str) -> None:
+    assert look_at_checkpoint(offset_log(tmp_path, text), list) == [{"a": {"0": 5}}, {"v": 1}]
+
+
+def test_a_name_with_a_line_separator_of_unicode_is_part_of_its_offset(tmp_path: Path) -> None:
+    assert look_at_checkpoint(offset_log(tmp_path, 'v2\n{}\n0:{"a\u2028b":1}'), list) == [{"a\u2028b": 1}]
+
+
+@pytest.mark.parametrize("version", ["v3", "v17"])
+def test_a_version_of_sparks_log_that_is_not_known_is_named(tmp_path: Path, version: str) -> None:
+    with pytest.raises(OffsetError, match=rf"CHECKPOINT_VERSION.*version {version[1:]}\b"):
+        look_at_checkpoint(offset_log(tmp_path, f'{version}\n{{}}\n0 {{"a":1}}'), list)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "1\n{}\n{}", "v0\n{}", 'v2\n{}\n{"v"}', "v2\n{}\n{"])
+def test_a_file_that_is_no_log_of_spark_is_not_taken_for_a_new_query(tmp_path: Path, text: str) -> None:
+    with pytest.raises(OffsetError, match="CHECKPOINT_UNREADABLE"):
+        look_at_checkpoint(offset_log(tmp_path, text), list)
