@@ -18,8 +18,8 @@ from connectors.core.errors import (
 from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = ["AUTHENTICATION", "ENDED", "LATE", "LastWord", "connector_error", "gone", "named_error"]
-__all__ += ["record_place", "setting_refused", "unconfirmed"]
+__all__ = ["AUTHENTICATION", "DIFFERENT_RECORD", "ENDED", "LATE", "LastWord", "connector_error", "gone"]
+__all__ += ["named_error", "no_transactions", "record_place", "setting_refused", "unconfirmed"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +54,63 @@ _OLD_TOKEN: Final = re.compile(r'"invalid_token"|OAUTHBEARER mechanism handshake
 _FRESH_SECONDS: Final = 300.0
 _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+DIFFERENT_RECORD: Final = "_INVALID_DIFFERENT_RECORD"
+"""The error of a record that was sent with an invalid one, from brokers that name the latter."""
+MOCK_LACKS: Final = (
+    "librdkafka's mock cluster (kafka-mock of connectors.testing) has no transactions, lists of groups and offsets by "
+    "time: use deliveryGuarantee=at_least_once there, or a real broker."
+)
+_NO_CHECKSUM: Final = re.compile(r"original 0x0\b")
+_INVALID: Final = (
+    "KAFKA_RECORD_INVALID",
+    "The broker refuses a record as invalid",
+    (
+        "A topic with cleanup.policy=compact takes no row whose key is null: fill the column key, or filter such "
+        "rows out. If every row has a key, the broker checks records by other rules, such as a schema."
+    ),
+)
+_TOO_LARGE: Final = (
+    "KAFKA_RECORD_TOO_LARGE",
+    "A record is larger than the client or the topic allows",
+    (
+        "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic;"
+        " or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
+        "kafka.batch.size less than that limit, such as 16384."
+    ),
+)
+_UNSUPPORTED: Final = (
+    "KAFKA_UNSUPPORTED",
+    "The brokers do not have what this needs",
+    "exactly_once needs brokers with transactions, lists of groups and offsets that an admin client sets: Kafka 2.5 or "
+    "newer, or a service with all of that. " + MOCK_LACKS,
+)
+_BY_NAME: Final = {
+    "_UNSUPPORTED_FEATURE": _UNSUPPORTED,
+    "UNSUPPORTED_VERSION": _UNSUPPORTED,
+    "INVALID_RECORD": _INVALID,
+    DIFFERENT_RECORD: _INVALID,
+    "INVALID_TIMESTAMP": (
+        "KAFKA_TIMESTAMP",
+        "The broker does not accept the timestamp of a record",
+        (
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic say how far from the"
+            " broker's clock it may be. Correct the column timestamp, use null for now, or raise these; without "
+            "that column, check the clock of this machine."
+        ),
+    ),
+    "TOPIC_EXCEPTION": (
+        "KAFKA_TOPIC_NAME",
+        "The topic of a record cannot be the name of a topic, or is one that takes no records",
+        (
+            "Correct the option or the column topic. A name has up to 249 letters, digits, dots, underscores and "
+            "hyphens of ASCII, and is neither . nor .."
+        ),
+    ),
+    "MSG_SIZE_TOO_LARGE": _TOO_LARGE,
+    "RECORD_LIST_TOO_LARGE": _TOO_LARGE,
+    "INVALID_MSG_SIZE": _TOO_LARGE,
+}
+"""By librdkafka's name of an error, most of them of records: our code, what it means, and what to do."""
 _UNAVAILABLE: Final = frozenset(
     {
         "_ALL_BROKERS_DOWN",
@@ -227,20 +284,16 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
     if name in _DAMAGED:
         return ConnectorError(
             "KAFKA_RECORDS_DAMAGED",
-            f"The broker sends other bytes than were written: {text}",
+            f"The checksum of records that the broker sends is wrong: {text}",
             where,
-            "A disk or the network has changed bytes. Let another replica lead this partition, or read around these "
-            "offsets; kafka.check.crcs=false takes records unchecked.",
+            f"No checksum was stored with them, as for a transaction in a mock cluster. {MOCK_LACKS}"
+            if _NO_CHECKSUM.search(text)
+            else "A disk or the network has changed bytes. Let another replica lead this partition, or read around "
+            "these offsets; kafka.check.crcs=false takes records unchecked.",
         )
-    if name == "MSG_SIZE_TOO_LARGE":
-        return ConnectorError(
-            "KAFKA_RECORD_TOO_LARGE",
-            f"A record is larger than the client or the topic allows: {text}",
-            where,
-            "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic; "
-            "or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
-            "kafka.batch.size less than that limit, such as 16384.",
-        )
+    if (kind := _BY_NAME.get(name)) is not None:
+        code, what, action = kind
+        return ConnectorError(code, f"{what}: {text} ({name})", where, action)
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return ConnectorError(
             "KAFKA_TRANSACTION_TIMEOUT",
@@ -252,13 +305,22 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
 
-def gone(where: str) -> SourceGoneError:
-    """Return the error for a topic or partition that does not exist."""
+def gone(where: str, *, of_rows: bool = False) -> SourceGoneError:
+    """Return the error for a topic or partition that does not exist; rows may name it in a column."""
     return SourceGoneError(
         "KAFKA_UNKNOWN_TOPIC_OR_PARTITION",
-        "This topic or partition does not exist",
+        "This topic or partition does not exist" + ", and a row is to be written to it" * of_rows,
         where,
-        "Create it, or correct the option that names it.",
+        "Create it, or correct the option topic, or the column topic or partition of the rows."
+        if of_rows
+        else "Create it, or correct the option that names it.",
+    )
+
+
+def no_transactions(where: str) -> ConnectorError:
+    """Return the error for exactly-once writes to librdkafka's mock cluster, which would take them all the same."""
+    return ConnectorError(
+        "KAFKA_UNSUPPORTED", "These brokers are librdkafka's mock cluster, which has no transactions", where, MOCK_LACKS
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kafka.client.errors import connector_error, setting_refused
+from connectors.kafka.client.errors import connector_error, gone, setting_refused
 from connectors.kafka.client.librdkafka import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import refuse_nul
@@ -100,7 +100,7 @@ def why_late(settings: ClientSettings, topic: str, error: ConnectorError) -> Con
     except client_exception():
         return error
     absent = None if problem is None else connector_error(problem, topic)
-    return absent if isinstance(absent, SourceGoneError) else error
+    return gone(topic, of_rows=True) if isinstance(absent, SourceGoneError) else error
 
 
 def check_settings(settings: ClientSettings) -> None:

@@ -23,7 +23,7 @@ from connectors.core.datasource import CommitMessage
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.pool import Cache
 from connectors.core.processes.failpoints import failpoint
-from connectors.kafka.client.errors import connector_error
+from connectors.kafka.client.errors import connector_error, no_transactions
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of
 from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
@@ -35,6 +35,8 @@ __all__ = ["ExactlyOnce", "KafkaCommitMessage", "finish_batch", "query_run"]
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
+_MOCK: Final = "mockCluster"
+"""How the ids of librdkafka's mock clusters begin."""
 _first_batches: Final = Cache(64)
 """The first batch of a run of a query that this process wrote. Only the first of all can be a replay, so the tasks of a
 later one need not ask what the driver noted."""
@@ -168,6 +170,8 @@ class _TaskWrite:
             )
             if (problem := listed.topics[topic].error) is not None:
                 raise connector_error(problem, f"topic {topic}")
+            if str(listed.cluster_id).startswith(_MOCK):
+                raise no_transactions(f"cluster {listed.cluster_id}")
         return marker
 
     def _check_marker(self, marker: Marker | None) -> int:

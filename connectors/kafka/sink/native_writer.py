@@ -42,6 +42,7 @@ from connectors.kafka.client.librdkafka import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
+from connectors.kafka.sink.refused import RefusedRows
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
 __all__ = ["MOST_ROUNDS", "NativeSink", "UnsentLog", "batching_of", "log_written_again"]
@@ -231,8 +232,7 @@ class NativeSink:
         partition = _number_at(message + 8 * _PARTITION_WORD)
         if error:
             if self._error is None:
-                self.late = topic if self._library.rd_kafka_err2name(error).decode() == LATE else None
-                self._error = self._last_word.explain(self._connector_error(error, record_place(topic, partition)))
+                self._error = self._last_word.explain(self._refused(event, message, topic, partition).error())
             return
         records = []
         while message:
@@ -245,6 +245,20 @@ class NativeSink:
         if records:
             self._unconfirmed.setdefault((topic, partition), []).extend(records)
             self._unconfirmed_keys.update((topic, partition, key) for _, _, key in records if key is not None)
+
+    def _refused(self, event: int, message: int, topic: str, partition: int) -> RefusedRows:
+        """Return the records of an event that have its error; where the broker has named some, these."""
+        refused = RefusedRows(*self._named(_number_at(message)), topic, partition)
+        while message:
+            name, text = self._named(_number_at(message))
+            value, length, key, key_length = _words_at(message)[_VALUE_WORD:_OFFSET_WORD]
+            if refused.replaced_by(name):
+                refused = RefusedRows(name, text, topic, partition)
+            if refused.accepts(name, topic, partition):
+                refused.add(key_length if key else None, length if value else None)
+            message = self._library.rd_kafka_event_message_next(event)
+        self.late = topic if refused.name == LATE else None
+        return refused
 
     def _note(self, event: int) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -259,9 +273,9 @@ class NativeSink:
             if isinstance(self._error, CredentialsError):
                 self._error = None
 
-    def _connector_error(self, error: int, where: str) -> ConnectorError:
-        name = self._library.rd_kafka_err2name(error).decode()
-        return named_error(name, self._library.rd_kafka_err2str(error).decode(), where, retriable=False)
+    def _named(self, error: int) -> tuple[str, str]:
+        """Return the name and the text of an error of librdkafka."""
+        return self._library.rd_kafka_err2name(error).decode(), self._library.rd_kafka_err2str(error).decode()
 
     def send(self, batch: pa.RecordBatch, columns: Columns) -> None:
         """Put the rows of a batch into the queue; wait while it is full. Raises the first error of any row so far."""
@@ -302,11 +316,14 @@ class NativeSink:
             self._topic(topic), _ANY_PARTITION, _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
         )
         if queued < len(messages):
-            errors, partitions = (
-                (messages[:, word] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32) for word in (0, _PARTITION_WORD)
+            first = messages[np.flatnonzero(messages[:, 0] & 0xFFFFFFFF)[0]]
+            error, partition = (
+                int(each) for each in (first[[0, _PARTITION_WORD]] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
             )
-            first = int(np.flatnonzero(errors)[0])
-            raise self._connector_error(int(errors[first]), record_place(topic, int(partitions[first])))
+            refused = RefusedRows(*self._named(error), topic, partition)
+            value, length, key, key_length = map(int, first[_VALUE_WORD:_OFFSET_WORD])
+            refused.add(key_length if key else None, length if value else None)
+            raise refused.error()
         self._given += queued
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
@@ -331,7 +348,7 @@ class NativeSink:
             refuse_nul("topic", name)
             handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
             if not handle:  # a call with it would end the process
-                raise named_error("_INVALID_ARG", "Invalid topic", name[:_TEXT_BYTES], retriable=False)
+                raise named_error("TOPIC_EXCEPTION", "Invalid topic", name[:_TEXT_BYTES], retriable=False)
             self._topics[name] = handle
         return self._topics[name]
 
@@ -345,7 +362,7 @@ class NativeSink:
         count = self._ask_partitions(topic)
         # Without a response, records wait for one as long as kafka.delivery.timeout.ms allows.
         if count is not None and partition >= count:
-            raise gone(f"{topic}-{partition}")
+            raise gone(f"{topic}-{partition}", of_rows=True)
 
     def _ask_partitions(self, topic: str) -> int | None:
         """Ask how many partitions a topic has, and have the client learn it; return None without a response."""

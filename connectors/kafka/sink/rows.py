@@ -15,14 +15,14 @@ from connectors.kafka.offsets import refuse_nul
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Columns", "Record", "check_columns", "records"]
+__all__ = ["MOST_TOPIC_BYTES", "Columns", "Record", "check_columns", "records"]
 
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
 _MICROSECONDS_PER_MS: Final = 1000
 _REPLACEMENT: Final = "\ufffd"
-_TOPIC_BYTES: Final = 512  # the longest name that librdkafka takes; brokers take 249
+MOST_TOPIC_BYTES: Final = 512  # the longest name that librdkafka takes; brokers take 249
 
 Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
 """Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
@@ -101,7 +101,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
     # Spark's strings are bytes, perhaps not UTF-8.
     names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
     for name in names:
-        if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > _TOPIC_BYTES:
+        if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > MOST_TOPIC_BYTES:
             raise ConnectorError(
                 "KAFKA_TOPIC_NAME",
                 f"A row's topic {name[:100]!r} cannot be the name of a topic",

@@ -38,7 +38,8 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again
-from connectors.kafka.sink.rows import Columns, Record, records
+from connectors.kafka.sink.refused import RefusedRows, size_of
+from connectors.kafka.sink.rows import MOST_TOPIC_BYTES, Columns, Record, records
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
 __all__ += ["with_dedup_headers"]
@@ -65,6 +66,8 @@ class RecordSink:
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, Any] | None = None) -> None:
         self._error: ConnectorError | None = None
+        self._refused: RefusedRows | None = None
+        """The rows that share the first error of a record, until it is raised."""
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
@@ -84,7 +87,7 @@ class RecordSink:
         }
         self.producer = open_producer(settings, {**fixed, **(own or {})})
 
-    def _delivered(self, error: Any, message: Any, headers: Any = None) -> None:
+    def _delivered(self, error: Any, message: Any, headers: Any = None, milliseconds: int = 0) -> None:
         is_confirmed = error is None and message.offset() is not None
         if is_confirmed and not self._unconfirmed:
             return
@@ -92,15 +95,28 @@ class RecordSink:
         if is_confirmed and (topic, partition, key) not in self._unconfirmed_keys:
             return
         if error is not None:
-            if self._error is None:
-                self.late = topic if error.name() == LATE else None
-                self._error = self._last_word.explain(connector_error(error, record_place(topic, partition)))
+            self._note_refused(error, message, milliseconds)
         elif self._is_transactional:
-            self._error = self._error or unconfirmed(record_place(topic, partition))
+            self._error = self._first_error() or unconfirmed(record_place(topic, partition))
         else:
             self._unconfirmed.append((topic, key, message.value(), partition, message.timestamp()[1], headers))
             if key is not None:
                 self._unconfirmed_keys.add((topic, partition, key))
+
+    def _note_refused(self, error: Any, message: Any, milliseconds: int) -> None:
+        """Keep the first error of a record, with all records that are reported with it."""
+        name, topic, partition = error.name(), message.topic(), message.partition()
+        refused = self._refused
+        if self._error is None and (refused is None or refused.replaced_by(name)):
+            self.late = topic if name == LATE else None
+            refused = self._refused = RefusedRows(name, str(error.str()), topic, partition)
+        if refused is not None and refused.accepts(name, topic, partition):
+            refused.add(size_of(message.key()), size_of(message.value()), milliseconds)
+
+    def _first_error(self) -> ConnectorError | None:
+        if self._error is None and self._refused is not None:
+            self._error = self._last_word.explain(self._refused.error())
+        return self._error
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -112,7 +128,7 @@ class RecordSink:
         try:
             self.check()
         except CredentialsError:
-            self._error = None
+            self._error = self._refused = None
         self._last_word.begin()
 
     def check(self) -> None:
@@ -127,8 +143,11 @@ class RecordSink:
         produce = self.producer.produce
         repeats = self._is_idempotent and not self._is_transactional
         before, number = self._given, 0
-        for number, (topic, key, value, partition, timestamp, headers) in enumerate(records, 1):
-            report = partial(self._delivered, headers=headers) if repeats and headers else None  # it does not say them
+        for number, record in enumerate(records, 1):
+            topic, key, value, partition, timestamp, headers = record
+            report = None
+            if (repeats and headers) or timestamp:  # a report of an error says neither
+                report = partial(self._delivered, headers=headers, milliseconds=timestamp)
             looked_up = False
             while True:
                 try:
@@ -138,7 +157,7 @@ class RecordSink:
                     self._serve(0.1)
                 except refused as error:
                     if looked_up or not self._was_added(error.args[0], topic, partition):
-                        raise self.refusal(error.args[0], record_place(topic, partition)) from None
+                        raise self._refused_call(error.args[0], record) from None
                     looked_up = True
                 else:
                     break
@@ -146,6 +165,18 @@ class RecordSink:
                 self._given = before + number
                 self._serve(0)
         self._given = before + number
+
+    def _refused_call(self, problem: Any, record: Record) -> ConnectorError:
+        """Return our error for a record that the client did not take."""
+        topic, key, value, partition, timestamp, _ = record
+        name = problem.name()
+        if name in ENDED:
+            return self.refusal(problem, record_place(topic, partition))
+        if name == "_INVALID_ARG" and len(topic.encode()) > MOST_TOPIC_BYTES:
+            name = "TOPIC_EXCEPTION"  # as a broker has it of a name that the client takes
+        refused = RefusedRows(name, str(problem.str()), topic, partition)
+        refused.add(size_of(key), size_of(value), timestamp)
+        return refused.error()
 
     def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
         """Return whether a record was refused for a partition that was added since the client asked for the topic."""
@@ -180,9 +211,9 @@ class RecordSink:
             # the client names no cause. The producer has failed in both cases.
             if isinstance(error.__cause__, client_exception()):
                 raise connector_error(error.__cause__.args[0], "producer") from None
-            raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
-        if self._error is not None:
-            raise self._error
+            raise self._first_error() or named_error("_FATAL", str(error), "producer", retriable=False) from error
+        if (first := self._first_error()) is not None:
+            raise first
         left = len(self.producer)
         self._unsent.see(self._given, left)
         return left
@@ -210,7 +241,7 @@ class RecordSink:
 
     def purge(self) -> None:
         """Drop what is still in the queue."""
-        self._error = None
+        self._error = self._refused = None
         self.producer.purge()
         with contextlib.suppress(ConnectorError):
             self._drain()

@@ -687,3 +687,13 @@ def test_a_transaction_is_whole_or_not_committed_while_the_leaders_of_a_topic_be
         wanted = {"committed": Counter((row[3], row[2]) for row in rows), "KAFKA_WRITE_UNCONFIRMED": Counter()}
         assert found == wanted[outcome]
         kafka.delete_topic(name)
+
+
+def test_a_row_without_a_key_for_a_compacted_topic_is_named_and_nothing_is_written(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1, cleanup_policy="compact")
+    sink = Sink(kafka, partitions=1)
+    task = StreamTask(sink.query, 0, 0)
+    rows = pa.RecordBatch.from_pydict({"key": ["k", None], "value": [b"first", b"second"]}, batches(["v"])[1].schema)
+    with pytest.raises(ConnectorError, match=rf"KAFKA_RECORD_INVALID.*1 of them without a key.*\({topic}-0\)"):
+        exactly_once(sink.options | {"topic": topic}).write([rows], task, "run")
+    assert kafka.read_committed(topic, 1) == []

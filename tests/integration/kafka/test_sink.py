@@ -278,6 +278,44 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
     assert text(message.value() for message in kafka.read_committed(topic))[-1] == "next"
 
 
+def test_a_row_without_a_key_is_refused_by_a_compacted_topic_and_the_error_says_so(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1, cleanup_policy="compact")
+    given, rows = options(kafka, topic=topic), [{"key": b"k", "value": b"first"}, {"key": None, "value": b"second"}]
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_INVALID\].*1 of them without a key.*fill the column key"):
+        write(given, struct("key", "value"), rows)
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_INVALID\].*a null key and a value of 1 byte,.*-0\)"):
+        write(given, struct("value"), [{"value": b"v"}])
+    assert write(given, struct("key", "value"), [{"key": b"k", "value": None}]) == 1
+
+
+def test_a_timestamp_that_a_topic_does_not_accept_is_named(kafka: KafkaRig) -> None:
+    now = dt.datetime.now(dt.UTC)
+    for limit, time in (("before", dt.datetime(2001, 2, 3, tzinfo=dt.UTC)), ("after", now + dt.timedelta(days=2))):
+        topic = kafka.topic(1, **{f"message_timestamp_{limit}_max_ms": "3600000"})
+        rows = [{"value": b"v", "timestamp": time}]
+        with pytest.raises(ConnectorError, match=r"\[KAFKA_TIMESTAMP\].*INVALID_TIMESTAMP") as caught:
+            write(options(kafka, topic=topic, writeTimestamps="true"), struct("value", "timestamp"), rows)
+        assert f"the timestamp {time.isoformat(timespec='milliseconds')[:19]}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["two words", "..", "x" * 300, "ä"])
+def test_a_name_that_no_topic_can_have_is_said_of_the_option_and_of_the_column(kafka: KafkaRig, name: str) -> None:
+    for given, row in ((options(kafka, topic=name), {}), (options(kafka), {"topic": name})):
+        with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\].*option or the column topic"):
+            write(given, struct(*row, "value"), [row | {"value": b"v"}])
+
+
+def test_a_topic_or_partition_of_a_row_that_is_not_there_names_the_columns(kafka: KafkaRig) -> None:
+    rows = [{"topic": "no-such-topic", "value": b"v"}]
+    with pytest.raises(ConnectorError, match=r"KAFKA_UNKNOWN_TOPIC_OR_PARTITION.*\(no-such-topic\).*the column topic"):
+        write(options(kafka, kafka__message__timeout__ms="3000"), struct("topic", "value"), rows)
+    topic = kafka.topic(2)
+    with pytest.raises(
+        ConnectorError, match=rf"KAFKA_UNKNOWN_TOPIC_OR_PARTITION.*\({topic}-2\).*the column topic or part"
+    ):
+        write(options(kafka, topic=topic), struct("value", "partition"), [{"value": b"v", "partition": 2}])
+
+
 def test_a_record_larger_than_the_queue_is_refused_instead_of_waiting_for_room(kafka: KafkaRig) -> None:
     topic = kafka.topic(1, max_message_bytes="10000000")
     given = options(kafka, topic=topic, kafka__buffer__memory="1048576", kafka__max__request__size="5000000")

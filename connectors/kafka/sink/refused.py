@@ -1,0 +1,92 @@
+"""Says which rows a broker or the client has refused, and what of them: an error of Produce is one of a whole request.
+
+The client reports it of each record of the request, so what the rows have in common is all that can be said. Their
+contents are never part of an error.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from connectors.core.errors import ConnectorError, SourceGoneError
+from connectors.kafka.client.errors import DIFFERENT_RECORD, gone, named_error, record_place
+
+__all__ = ["RefusedRows", "size_of"]
+
+_OF_ROWS: Final = frozenset(
+    {"KAFKA_ERROR", "KAFKA_RECORD_INVALID", "KAFKA_RECORD_TOO_LARGE", "KAFKA_TIMESTAMP", "KAFKA_TOPIC_NAME"}
+)
+"""The codes of errors that rows cause, or may cause."""
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LATEST_MS: Final = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(milliseconds=1)
+"""The last millisecond that Python's datetime has."""
+
+
+class RefusedRows:
+    """The rows of a partition that were refused with one error, by librdkafka's name and text of it."""
+
+    def __init__(self, name: str, text: str, topic: str, partition: int | None) -> None:
+        self.name, self.topic, self.partition = name, topic, partition
+        self._text = text
+        self._rows = self._without_key = self._bytes = self._most_bytes = 0
+        self._largest = ""
+        self._times: list[int] = []
+
+    def add(self, key_bytes: int | None, value_bytes: int | None, milliseconds: int = 0) -> None:
+        """Add a row: the length of its key and value, None for null, and its timestamp, 0 for the time of writing."""
+        size = (key_bytes or 0) + (value_bytes or 0)
+        self._rows += 1
+        self._bytes += size
+        self._without_key += key_bytes is None
+        if not self._largest or size > self._most_bytes:
+            self._most_bytes, self._largest = size, f"{_sized('key', key_bytes)} and {_sized('value', value_bytes)}"
+        if milliseconds:
+            self._times = [min([milliseconds, *self._times]), max([milliseconds, *self._times])]
+
+    def accepts(self, name: str, topic: str, partition: int | None) -> bool:
+        """Return whether a row that was refused with this error belongs here."""
+        return (name, topic, partition) == (self.name, self.topic, self.partition)
+
+    def replaced_by(self, name: str) -> bool:
+        """Return whether this only says that another record of the request is at fault, and an error is of that one."""
+        return self.name == DIFFERENT_RECORD != name
+
+    def error(self) -> ConnectorError:
+        """Return our error, with the facts of the rows where they may have caused it."""
+        where = record_place(self.topic, self.partition)
+        error = named_error(self.name, self._text, where, retriable=False)
+        if isinstance(error, SourceGoneError):
+            return gone(where, of_rows=True)
+        if error.code not in _OF_ROWS or not self._rows:
+            return error
+        return type(error)(error.code, f"{error.what}. {self._facts()}", where, error.action)
+
+    def _facts(self) -> str:
+        if self._rows == 1:
+            facts = f"The row has {self._largest}, and {self._stamped()}"
+        else:
+            facts = (
+                f"The request has {self._rows} rows with {self._bytes} bytes in keys and values, {self._without_key} "
+                f"of them without a key; the largest has {self._largest}. The request has {self._stamped()}"
+            )
+        return facts
+
+    def _stamped(self) -> str:
+        if not self._times:
+            return "the time of writing as timestamp"
+        first, last = (_EPOCH + dt.timedelta(milliseconds=min(each, _LATEST_MS)) for each in self._times)
+        if first == last:
+            return f"the timestamp {first.isoformat(timespec='milliseconds')}"
+        return (
+            f"timestamps from {first.isoformat(timespec='milliseconds')} to {last.isoformat(timespec='milliseconds')}"
+        )
+
+
+def size_of(content: bytes | None) -> int | None:
+    """Return the length of a key or a value, None for null."""
+    return None if content is None else len(content)
+
+
+def _sized(word: str, length: int | None) -> str:
+    return f"a null {word}" if length is None else f"a {word} of {length} byte{'s' * (length != 1)}"
