@@ -21,11 +21,11 @@ from connectors.core.diagnostics import (
     look_up,
     tls_handshake,
 )
-from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
+from connectors.core.errors import AccessDeniedError, ConnectorError, DataLossError, SourceGoneError
 from connectors.kinesis import FORMAT
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.shared import patiently
-from connectors.kinesis.fan_out.consumers import registered_consumer
+from connectors.kinesis.fan_out.consumers import check_room, registered_consumer
 from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState, read_offset
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
@@ -156,6 +156,10 @@ def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: lis
             )
             return replace(Finding.from_error(FORMAT, "consumer", error), fix=action)
         if consumer is None:
+            try:
+                check_room(client, listing.arn, f"{listing.name}, {name}")
+            except ConnectorError as error:
+                return Finding.from_error(FORMAT, "consumer", error, Outcome.WARNING)
             text = f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
             described.append(text)
         elif consumer["ConsumerStatus"] == "ACTIVE":

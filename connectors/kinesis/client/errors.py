@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from connectors.core.errors import (
 )
 
 __all__ = [
+    "CONSUMER_LIMIT",
     "CREDENTIALS",
     "EXPIRED_ITERATOR",
     "EXPIRED_LIST",
@@ -29,6 +31,7 @@ __all__ = [
     "service_error",
 ]
 
+CONSUMER_LIMIT: Final = "KINESIS_CONSUMER_LIMIT"
 CREDENTIALS: Final = "KINESIS_CREDENTIALS"
 EXPIRED_ITERATOR: Final = "KINESIS_ITERATOR_EXPIRED"
 EXPIRED_LIST: Final = "KINESIS_LIST_EXPIRED"
@@ -48,6 +51,23 @@ class _Kind:
 
 
 _THROTTLED: Final = _Kind(ServiceUnavailableError, THROTTLED, "Others may read this stream too; see minFetchPeriod.")
+_THROTTLED_FOR_ALL: Final = _Kind(
+    ServiceUnavailableError,
+    THROTTLED,
+    "The limit of {operation} is one of calls a second, which all programs of the account share, or all readers of a "
+    "consumer. Try again later, or have fewer of them start at the same time.",
+)
+_BY_RECORDS: Final = frozenset({"GetRecords", "GetShardIterator"})
+"""The calls that minFetchPeriod is about."""
+_CONSUMER_LIMIT: Final = _Kind(
+    ServiceUnavailableError,
+    CONSUMER_LIMIT,
+    "A stream has up to 20 registered consumers, or 50 with on-demand Advantage, of which 5 are created at a time. "
+    "Deregister consumers that nothing uses (aws kinesis list-stream-consumers shows them), or have the query use one "
+    "that is registered: consumerARN.",
+)
+_RATE: Final = re.compile(r"\brate\b", re.IGNORECASE)
+"""In the message of a LimitExceededException for too many calls, which RegisterStreamConsumer may be answered too."""
 _UNAVAILABLE: Final = _Kind(ServiceUnavailableError, "KINESIS_UNAVAILABLE", "Try again later.")
 _EXPIRED: Final = _Kind(
     ServiceUnavailableError,
@@ -111,6 +131,10 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
         kind = _THROTTLED if status == aws.TOO_MANY_REQUESTS else _UNAVAILABLE
     if of_role:
         kind = _OF_ROLE.get(kind, kind)
+    elif operation == "RegisterStreamConsumer" and name == "LimitExceededException" and not _RATE.search(message):
+        kind = _CONSUMER_LIMIT
+    elif kind is _THROTTLED and operation not in _BY_RECORDS:
+        kind = _THROTTLED_FOR_ALL
     return kind.error(kind.code, what, where, kind.action.format(operation=operation))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.retry import Backoff, Outage, RetryPolicy
-from connectors.kinesis.client.errors import IN_USE, NOT_FOUND
+from connectors.kinesis.client.errors import CONSUMER_LIMIT, IN_USE, NOT_FOUND
 from connectors.kinesis.options.source import check_consumer_of
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["StreamConsumers", "active_consumer", "registered_consumer"]
+__all__ = ["StreamConsumers", "active_consumer", "check_room", "registered_consumer"]
 
 _AGAIN_SECONDS: Final = 5.0
+_MOST_CONSUMERS: Final = 20
+"""Of a stream, but for streams with on-demand Advantage."""
 _POLICY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
 _NOT_ACTIVE: Final = "KINESIS_CONSUMER_NOT_ACTIVE"
 
@@ -47,11 +50,46 @@ def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, regist
         try:
             client.call("register_stream_consumer", where, StreamARN=stream_arn, ConsumerName=name)
         except ConnectorError as error:
+            if error.code == CONSUMER_LIMIT:
+                check_room(client, stream_arn, where)
             # Somebody else has just registered it, or one of this name is still being removed.
             if error.code != IN_USE:
                 raise
     action = "Wait, or raise registerConsumerTimeoutInterval."
     raise ServiceUnavailableError("KINESIS_CONSUMER_NOT_ACTIVE", f"The consumer is not ACTIVE: {what}", where, action)
+
+
+def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
+    """Raise a `ConnectorError` if a stream has as many consumers as it may have, and none is being made or removed.
+
+    Where the consumers cannot be listed that stays unknown, as it does for a stream that may have more than 20.
+    """
+    try:
+        status = _statuses(client, stream_arn)
+    except ConnectorError:
+        return
+    total = sum(status.values())
+    if total >= _MOST_CONSUMERS and status["ACTIVE"] == total:
+        raise ConnectorError(
+            CONSUMER_LIMIT,
+            f"The stream has {total} registered consumers, and takes no other one",
+            where,
+            f"A stream may have {_MOST_CONSUMERS}, or 50 with on-demand Advantage. Deregister consumers that nothing "
+            "uses (aws kinesis list-stream-consumers shows them), or have the query use one that is registered: "
+            "consumerARN.",
+        )
+
+
+def _statuses(client: KinesisClient, stream_arn: str) -> Counter[str]:
+    """Count the consumers of a stream by their status."""
+    found: Counter[str] = Counter()
+    more: dict[str, str] = {}
+    while True:
+        page = client.call("list_stream_consumers", stream_arn, StreamARN=stream_arn, MaxResults=100, **more)
+        found.update(each["ConsumerStatus"] for each in page["Consumers"])
+        if not page.get("NextToken"):
+            return found
+        more = {"NextToken": page["NextToken"]}
 
 
 def registered_consumer(
@@ -159,7 +197,7 @@ class StreamConsumers:
 
         The time of an outage is none in which the service could have made the consumer ACTIVE.
         """
-        if error.code not in {_NOT_ACTIVE, IN_USE}:
+        if not error.transient or error.code not in {_NOT_ACTIVE, IN_USE, CONSUMER_LIMIT}:
             delay = consumer.outage.next_delay_seconds(error)
             consumer.asked = time.monotonic() + delay
             return delay

@@ -235,6 +235,15 @@ def test_a_consumer_that_a_query_would_register_is_reported_and_not_registered(k
     assert "consumer" not in look(kinesis)
 
 
+def test_a_stream_that_takes_no_other_consumer_is_warned_of(kinesis: KinesisRig) -> None:
+    client = KinesisClient(client_options(parse_read_options(kinesis.options(), {})))
+    stream_arn = client.listing(kinesis.stream).arn
+    for number in range(20):
+        client.call("register_stream_consumer", "", StreamARN=stream_arn, ConsumerName=f"other-{number}")
+    assert bad(look(kinesis, consumerMode="efo", consumerName="mine")) == {"consumer": "KINESIS_CONSUMER_LIMIT"}
+    assert bad(look(kinesis, consumerMode="efo", consumerName="other-7")) == {}
+
+
 def test_a_consumer_that_is_there_is_reported_with_its_status(kinesis: KinesisRig) -> None:
     client = KinesisClient(client_options(parse_read_options(kinesis.options(), {})))
     stream_arn = client.listing(kinesis.stream).arn

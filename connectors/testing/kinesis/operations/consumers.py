@@ -44,8 +44,11 @@ class ConsumerOperations:
             message = f"Consumer {name} under stream {stream.name} already exists for account {ACCOUNT}."
             raise ServiceError("ResourceInUseException", message)
         creating = sum(consumer.status == "CREATING" for consumer in stream.consumers.values())
-        if len(stream.consumers) >= _MOST_CONSUMERS or creating >= _MOST_CREATING:
-            message = f"Stream {stream.name} has {len(stream.consumers)} consumers, of which {creating} are CREATING."
+        if len(stream.consumers) >= _MOST_CONSUMERS:
+            message = f"Stream {stream.name} has {len(stream.consumers)} registered consumers already."
+            raise ServiceError("LimitExceededException", message)
+        if creating >= _MOST_CREATING:
+            message = f"Stream {stream.name} has {creating} consumers that are CREATING."
             raise ServiceError("LimitExceededException", message)
         second = self._last_created = max(now // SECOND, self._last_created + 1)
         consumer = Consumer(name, f"{stream.arn}/consumer/{name}:{second}", second)

@@ -70,3 +70,20 @@ def test_what_botocore_retries_by_name_is_transient(name: str) -> None:
 def test_the_status_decides_where_nobody_knows_the_name(status: int, transient: bool) -> None:
     response = {"Error": {"Code": "SomethingNew"}, "ResponseMetadata": {"HTTPStatusCode": status}}
     assert service_error("ListShards", "orders", response).transient == transient
+
+
+LIMIT = {"Error": {"Code": "LimitExceededException", "Message": "Rate exceeded"}, "ResponseMetadata": {}}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS["kinesis"])
+def test_only_the_calls_that_min_fetch_period_is_about_name_it_when_throttled(operation: str) -> None:
+    error = service_error(operation, "orders", LIMIT)
+    assert error.code == "KINESIS_THROTTLED"
+    assert ("minFetchPeriod" in error.action) == (operation in {"GetRecords", "GetShardIterator"})
+
+
+def test_a_quota_of_consumers_is_no_throttling() -> None:
+    quota = {"Error": {"Code": "LimitExceededException", "Message": "20 consumers"}, "ResponseMetadata": {}}
+    assert service_error("RegisterStreamConsumer", "orders", quota).code == "KINESIS_CONSUMER_LIMIT"
+    for operation in set(OPERATIONS["kinesis"]) - {"RegisterStreamConsumer"}:
+        assert service_error(operation, "orders", quota).code == "KINESIS_THROTTLED"
