@@ -12,11 +12,17 @@ from connectors.core.options import transport
 from connectors.core.options.declaration import conflict
 from connectors.core.options.kinds import Kind, Secret
 
-__all__ = ["ROLE", "URL", "AwsAccess", "check_access", "refuse_plaintext", "region_from"]
+__all__ = ["ROLE", "URL", "AwsAccess", "check_access", "is_of_aws", "refuse_plaintext", "region_from"]
 
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
 _HOST: Final = r"(?:[a-z0-9-]+\.)*{}(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
+_DOMAINS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws", ".amazonwebservices.com.cn")
 _LOCAL_REGION: Final = "us-east-1"
+
+
+def is_of_aws(url: str) -> bool:
+    """Return whether a URL is one of AWS itself, and not of an emulator or another service with its protocol."""
+    return (urlsplit(url).hostname or "").rstrip(".").endswith(_DOMAINS)
 
 
 def _parse_url(text: str) -> str:

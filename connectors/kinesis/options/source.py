@@ -206,18 +206,18 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger",
         INTEGER,
-        "The most records of a batch, shared by the shards that have any. A share of up to 10,000 is counted by the "
-        "driver, which reads these records for it; a larger one is cut by time, as a shard takes at most 1,000 "
-        "records a second. An aggregate of the KPL is one record.",
+        "The most records of a batch, shared by the shards that have any. The driver counts a share of up to 10,000, "
+        "and reads these records for it; it cuts a larger one by time, as a shard of AWS takes at most 1,000 records "
+        "a second. Outside AWS, or once more arrived, it counts every share. An aggregate of the KPL is one record.",
         default=None,
         minimum="1",
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         BYTES,
-        "The most bytes of data of a batch, shared in the same way. A share of up to 4 MB is counted by the driver; a "
-        "larger one is cut by time, as a shard takes at most 1 MB a second. A record that alone is larger passes "
-        "alone.",
+        "The most bytes of data of a batch, shared in the same way. The driver counts a share of up to 4 MB; it cuts a "
+        "larger one by time, as a shard of AWS takes at most 1 MB a second, or counts it as for maxRecordsPerTrigger. "
+        "A record that alone is larger passes alone.",
         default=None,
         minimum="1",
     )

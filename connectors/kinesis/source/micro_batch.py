@@ -45,6 +45,7 @@ from connectors.kinesis.shards import (
     unproven,
     with_unread,
 )
+from connectors.kinesis.source.pace import BYTES_A_SECOND, RECORDS_A_SECOND
 from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished, first_record
 from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 
@@ -61,8 +62,6 @@ _LONG_MS: Final = 5000
 """Of arrivals in a shard: a batch with as much takes seconds, in which those that are not in it are not read."""
 _SEARCH_SECONDS: Final = 5.0
 """So long such a batch waits for the ends of other shards."""
-_RECORDS_A_SECOND: Final = 1000
-_BYTES_A_SECOND: Final = 1 << 20
 _COUNTED_RECORDS: Final = 10_000
 _COUNTED_BYTES: Final = 4 << 20
 
@@ -245,14 +244,16 @@ class KinesisStream:
         if not moved or (records is None and size is None):
             return {}
         by_shard = shares({f"{arn} {shard}": state for (arn, shard), state in moved.items()}, records, size)
+        keeps_limits = self._monitor.keeps_limits
         limited: dict[ShardKey, ShardState] = {}
         questions: dict[ShardKey, Callable[[], ShardState]] = {}
         for key, state in moved.items():
             share = by_shard.get(" ".join(key))
             if share is None:
                 limited[key] = state
-            elif not is_within(state, ends[key], share):
-                find = counted_end if share.is_counted else partial(_timed_end, at_ms=listings[key[0]].at_ms)
+            elif not (keeps_limits and is_within(state, ends[key], share)):
+                is_counted = share.is_counted or not keeps_limits
+                find = counted_end if is_counted else partial(_timed_end, at_ms=listings[key[0]].at_ms)
                 pages = self._monitor.pages(key, listings[key[0]].stream)
                 questions[key] = partial(find, pages, state, ends[key], share)
         return limited | dict(
@@ -363,7 +364,7 @@ class Share:
     @property
     def span_ms(self) -> int:
         """A time in which no more than this can have arrived: a shard takes 1,000 records and 1 MiB a second."""
-        limits = ((self.records, _RECORDS_A_SECOND), (self.size, _BYTES_A_SECOND))
+        limits = ((self.records, RECORDS_A_SECOND), (self.size, BYTES_A_SECOND))
         return min(most * 1000 // a_second for most, a_second in limits if most is not None)
 
 
@@ -382,7 +383,10 @@ def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes:
 
 
 def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
-    """Return whether everything between a start and an end is surely no more than a share."""
+    """Return whether what arrived between a start and an end is no more than a share, if the shard keeps AWS's limits.
+
+    See `ShardMonitor.keeps_limits`; else a share is counted.
+    """
     if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not Kind.AFTER:
         return False
     return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
-__all__ = ["Pace"]
+from connectors.kinesis.client.responses import Page
 
+__all__ = ["BYTES_A_SECOND", "RECORDS_A_SECOND", "Pace", "is_above_limits"]
+
+RECORDS_A_SECOND: Final = 1000
+BYTES_A_SECOND: Final = 1 << 20
+"""What a shard of AWS takes in a second."""
 _BUCKET_SECONDS = 1.0
 """The service counts by the second: what was not used in the last one is lost."""
 
@@ -55,3 +61,12 @@ class Pace:
         seconds = size / self._rate
         saved = max(0.0, _BUCKET_SECONDS - seconds)
         self._bytes_due = max(self._bytes_due, self._began - saved) + seconds
+
+
+def is_above_limits(page: Page) -> bool:
+    """Return whether more records of a page arrived in their time than a shard of AWS takes."""
+    if not page.records:
+        return False
+    span_ms = page.records[-1].arrival_ms - page.records[0].arrival_ms + 1000
+    limits = ((len(page.records), RECORDS_A_SECOND), (page.data_size, BYTES_A_SECOND))
+    return any(found * 1000 > a_second * span_ms for found, a_second in limits)

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from connectors.core.aws.access import is_of_aws
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage, WaitLog
 from connectors.kinesis.cached_ranges import Piece, ShardKey
@@ -20,7 +21,7 @@ from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
 from connectors.kinesis.source.latest_record import CALLS_A_STEP, PLANNING_SECONDS, LatestRecord
-from connectors.kinesis.source.pace import Pace
+from connectors.kinesis.source.pace import Pace, is_above_limits
 from connectors.kinesis.source.reader import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
@@ -85,6 +86,8 @@ class _Pacer:
 
     def __init__(self, period: float, rate: float) -> None:
         self._new_pace = partial(Pace, period, rate, _BURST, rested=True)
+        self.above_limits = False
+        """Whether a page was ever seen that a shard of AWS does not take in its time."""
         self._busy: frozenset[ShardKey] = frozenset()
         self._paces: dict[ShardKey, Pace] = {}
 
@@ -107,6 +110,7 @@ class _Pacer:
         pace.begin(_BUSY if key in self._busy else _SEARCHING if searching else 1)
         page = call()
         pace.add_bytes(page.data_size)
+        self.above_limits = self.above_limits or is_above_limits(page)
         return page
 
     def end_search(self, key: ShardKey) -> None:
@@ -218,6 +222,15 @@ class ShardMonitor:
         self._listing_job = Job(self._list_again)
         self._tasks: dict[ShardKey, PollTask] = {}
         self._error: BaseException | None = None
+
+    @cached_property
+    def _is_aws(self) -> bool:
+        return is_of_aws(self.client.address()[1])
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether the arrivals in a shard are surely within the limits of AWS: so it is its own service, so far."""
+        return self._is_aws and not self.pacer.above_limits
 
     def fail(self, error: BaseException) -> None:
         """Raise an error of the background in the next call."""

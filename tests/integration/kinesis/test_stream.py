@@ -859,6 +859,27 @@ def test_24_a_small_limit_of_bytes_is_counted_and_a_large_record_passes_alone(ki
     kinesis.all_once(values)
 
 
+@pytest.mark.parametrize(
+    ("limit", "size", "most"),
+    [
+        ({"maxRecordsPerTrigger": "4000"}, 10, 4000),
+        ({"maxRecordsPerTrigger": "24000"}, 10, 24_000),
+        ({"maxBytesPerTrigger": "400000"}, 100, 4000),
+        ({"maxBytesPerTrigger": "9mb"}, 500, (9 << 20) // 500),
+    ],
+    ids=["few", "many", "small", "large"],
+)
+def test_24_a_service_that_takes_more_than_aws_gets_batches_within_the_limit(
+    two: KinesisRig, limit: dict[str, str], size: int, most: int
+) -> None:
+    values = two.put(30_000, size=size)
+    with two.query("available_now", maxRecordsPerFetch="10000", **limit) as query:
+        batches = query.process_available(PATIENCE)
+    assert max(each.rows for each in batches) <= most
+    assert sum(1 for each in batches if each.rows) >= len(values) // most
+    two.all_once(values)
+
+
 @pytest.mark.parametrize("limit", [{"maxRecordsPerTrigger": "1000000"}, {"maxBytesPerTrigger": "1g"}])
 def test_24_a_closed_shard_that_a_large_limit_takes_whole_is_read_to_its_end(
     kinesis: KinesisRig, limit: dict[str, str]

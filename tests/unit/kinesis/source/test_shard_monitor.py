@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
+from connectors.kinesis.client.responses import Page, Record
 from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.micro_batch import Share, counted_end
+from connectors.kinesis.source.pace import is_above_limits
 from connectors.kinesis.source.reader import ShardPages, first_record
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
@@ -256,3 +258,53 @@ def test_a_job_that_was_dropped_is_not_done_and_one_that_fails_says_so(jobs: Sch
     wait_for(lambda: errors)
     assert isinstance(errors[0], ZeroDivisionError)
     assert not ran.is_set()
+
+
+def _page(*arrivals: int, size: int = 1) -> Page:
+    return Page([Record("1", b"x" * size, "k", arrival / 1000) for arrival in arrivals], None, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("page", "above"),
+    [
+        (_page(), False),
+        (_page(*[5000] * 1000), False),
+        (_page(*[5000] * 1001), True),
+        (_page(*range(5000, 6000), 6000), False),
+        (_page(*[5000] * 2001, 6000), True),
+        (_page(5000, size=1 << 20), True),  # with its key
+        (_page(5000, size=(1 << 20) - 1), False),
+        (_page(5000, 6000, size=(1 << 20) - 1), False),
+        (_page(*[0] * 1001), True),  # the service does not say when they arrived
+    ],
+)
+def test_a_page_that_a_shard_of_aws_does_not_take_in_its_time_is_above_its_limits(page: Page, above: bool) -> None:
+    assert is_above_limits(page) == above
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ({}, True),
+        ({"endpointUrl": "https://kinesis.eu-west-1.amazonaws.com"}, True),
+        ({"endpointUrl": "https://vpce-1.kinesis.eu-west-1.vpce.amazonaws.com"}, True),
+        ({"endpointUrl": "https://kinesis.cn-north-1.amazonaws.com.cn"}, True),
+        ({"endpointUrl": "https://kinesis.eu-west-1.api.aws:443/"}, True),
+        ({"endpointUrl": "http://127.0.0.1:4566"}, False),
+        ({"endpointUrl": "https://kinesis.eu-west-1.amazonaws.com.example.org"}, False),
+        ({"endpointUrl": "https://amazonaws.com.internal"}, False),
+    ],
+)
+def test_a_limit_is_estimated_only_of_aws_until_more_was_seen_than_its_shards_take(
+    url: dict[str, str], own: bool
+) -> None:
+    monitor = ShardMonitor(parse_read_options(GIVEN | {"region": "eu-west-1"} | url, {}, streaming=True))
+    try:
+        assert monitor.keeps_limits == own
+        monitor.pacer.counted(("arn", "shard"), lambda: _page(1, 2, 3))
+        assert monitor.keeps_limits == own
+        monitor.pacer.counted(("arn", "shard"), lambda: _page(*[5000] * 1001))
+        monitor.pacer.counted(("arn", "shard"), lambda: _page(6000))
+        assert not monitor.keeps_limits
+    finally:
+        monitor.stop()
