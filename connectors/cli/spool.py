@@ -206,6 +206,8 @@ def _stake(root: str) -> str:
         counts: SpoolStats = _admin("survey").stats(root)
     except ConnectorError as error:
         store = import_module("connectors.spool.store").open_store
+        if error.code == "SPOOL_IS_CACHE":
+            raise
         if error.code == "SPOOL_NOT_FOUND" and not store(root, "wipe").exists("wiping"):
             raise
         return "What it holds cannot be read."

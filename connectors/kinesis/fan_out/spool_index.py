@@ -20,7 +20,7 @@ from connectors.kinesis import FORMAT
 from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
 from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.offsets import END, NEW, Position, ShardState, Streams
-from connectors.spool.ledger.identity import read_identity
+from connectors.spool.ledger.identity import IS_CACHE, read_identity
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.segments.shapes import NUMBER_NAME
@@ -87,10 +87,14 @@ class SpoolIndex:
     def make(self) -> None:
         """Make the folder, where it is gone; the errors are those of `open`."""
         self._store.make_root()
-        with contextlib.suppress(SpoolDamagedError):
+        try:
             identity = read_identity(self._store)
-            if identity is not None:
-                raise self._other(f"The folder is the spool of {identity.connector}, which holds what is nowhere else")
+        except SpoolError as error:
+            identity = None
+            if error.code != IS_CACHE and not isinstance(error, SpoolDamagedError):
+                raise
+        if identity is not None:
+            raise self._other(f"The folder is the spool of {identity.connector}, which holds what is nowhere else")
         if self._store.list("ledger") or self._store.list("epochs"):
             raise self._other("The folder holds parts of a spool of another connector")
 

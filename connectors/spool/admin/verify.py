@@ -18,7 +18,7 @@ from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
 from connectors.spool.admin.survey import NOT_FOUND, is_known, require_identity
 from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
-from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.ledger.identity import IS_CACHE, SpoolIdentity
 from connectors.spool.ledger.ledger import foreign_segment
 from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.recovery import read_state
@@ -93,7 +93,7 @@ def verify(path: str) -> Verification:
         # Before anything is listed: a folder that is no spool may hold millions of files.
         identity = require_identity(store)
     except SpoolError as error:
-        if error.code == NOT_FOUND:
+        if error.code in {NOT_FOUND, IS_CACHE}:
             raise
         findings.append(Finding.of("spool.json", error))
     files = store.sizes()

@@ -20,6 +20,7 @@ from connectors.spool.store.local import (
 )
 
 __all__ = [
+    "IS_CACHE",
     "WIPING",
     "SpoolIdentity",
     "check_identity",
@@ -31,6 +32,8 @@ __all__ = [
     "replace_identity",
 ]
 
+IS_CACHE = "SPOOL_IS_CACHE"
+"""The code of the error for a folder that is no spool, but the cache of a Kinesis query."""
 WIPING = "wiping"
 """The name of the empty file that marks an interrupted deletion."""
 _ID_BYTES = 8
@@ -57,13 +60,17 @@ class SpoolIdentity:
 def read_identity(store: Store) -> SpoolIdentity | None:
     """Return the identity of a spool, to which the store then keeps; None if the folder has no spool.
 
-    Raises `SpoolDamagedError` if the file is damaged, or missing while other parts of a spool are there.
+    Raises `SpoolDamagedError` if the file is damaged, or missing while other parts of a spool are there, and
+    `SpoolError` for a cache, which has segments and neither identity nor ledger.
     """
     where = f"{store.root}/{IDENTITY_NAME}"
     try:
         value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool", _SHAPE)
     except FileNotFoundError:
-        if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids", "manifests")):
+        parts = [folder for folder in ("epochs", "ledger", "inbox", "ids", "manifests") if store.list(folder)]
+        if parts == ["inbox"] and not store.exists(WIPING):
+            raise _cache(store) from None
+        if parts:
             what = "The folder has parts of a spool and its identity is missing"
             action = (
                 "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own."
@@ -73,6 +80,18 @@ def read_identity(store: Store) -> SpoolIdentity | None:
     store.keep_root()
     sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
     return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key, value["v"])
+
+
+def _cache(store: Store) -> SpoolError:
+    return SpoolError(
+        IS_CACHE,
+        "The folder is not a spool with a ledger, but the cache of a Kinesis query with consumerMode=efo: all that it "
+        "holds is in Kinesis too",
+        store.root,
+        "There is nothing to inspect, verify or repair: that query checks each file, and polls what is damaged or "
+        "gone. To free the disk, stop the query and delete the folder. Give a query of another connector a "
+        "spoolLocation of its own.",
+    )
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:

@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from connectors.cli.main import app
 from connectors.core.datasource import PlannedStartReader
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.datasource import KinesisDataSource, read_settings
@@ -34,6 +36,8 @@ from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.kinesis.source.shard_monitor import ShardMonitor
+from connectors.spool import stats
+from connectors.spool.admin.doctor import check_spool
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, SegmentWriter
 from connectors.spool.store import open_store
@@ -265,6 +269,58 @@ def test_25_a_sixth_consumer_in_creation_is_tried_again(efo: Efo) -> None:
     for number in range(5):
         client.call("register_stream_consumer", "", StreamARN=arn, ConsumerName=f"other-{number}")
     assert "/consumer:" in _consumer(efo).replace("/consumer/", "/").replace("consumer:", "/consumer:")
+
+
+def _others(efo: Efo, number: int) -> tuple[KinesisClient, list[str]]:
+    """Register other consumers of the stream; their ARNs."""
+    client, arn = _client(efo)
+    made = [
+        client.call("register_stream_consumer", "", StreamARN=arn, ConsumerName=f"other-{number}")
+        for number in range(number)
+    ]
+    return client, [each["Consumer"]["ConsumerARN"] for each in made]
+
+
+def test_a_stream_with_twenty_consumers_stops_the_query_at_once_by_name(efo: Efo) -> None:
+    _others(efo, 20)
+    begin = time.monotonic()
+    with (
+        efo.query() as query,
+        pytest.raises(ReaderFailedError, match=r"KINESIS_CONSUMER_LIMIT.*20 registered") as raised,
+    ):
+        query.run_until(lambda _batches: False, PATIENCE)
+    assert time.monotonic() - begin < PATIENCE / 2
+    assert "minFetchPeriod" not in str(raised.value)
+    assert "consumerARN" in str(raised.value)
+    assert efo.rig.server.call_counts(efo.rig.stream)["RegisterStreamConsumer"] == 20 + 1
+
+
+def test_a_place_that_becomes_free_is_waited_for(efo: Efo) -> None:
+    client, arns = _others(efo, 20)
+    efo.rig.server.set_transition(0.5)
+    client.call("deregister_stream_consumer", "", ConsumerARN=arns[3])
+    assert _consumer(efo, timeout=PATIENCE) not in arns
+
+
+def test_a_full_stream_whose_consumers_may_not_be_listed_fails_by_name_after_a_while(efo: Efo) -> None:
+    _others(efo, 20)
+    efo.rig.server.fail("ListStreamConsumers", "AccessDeniedException", None)
+    with (
+        efo.query(registerConsumerTimeoutInterval="1s") as query,
+        pytest.raises(ReaderFailedError, match=r"KINESIS_CONSUMER_LIMIT.*20 registered consumers"),
+    ):
+        query.run_until(lambda _batches: False, PATIENCE)
+
+
+def test_registering_too_often_is_throttling_and_is_tried_again(efo: Efo) -> None:
+    efo.rig.server.fail("RegisterStreamConsumer", "LimitExceededException", 2, message="Rate exceeded for account 1.")
+    client, arn = _client(efo)
+    for _ in range(2):
+        with pytest.raises(ConnectorError, match="KINESIS_THROTTLED") as raised:
+            active_consumer(client, arn, "consumer", register=True)
+        assert raised.value.transient
+        assert "minFetchPeriod" not in str(raised.value)
+    assert _consumer(efo)
 
 
 def test_25_a_consumer_that_does_not_come_fails_by_name(efo: Efo) -> None:
@@ -1088,3 +1144,39 @@ def test_a_task_fails_when_neither_spool_nor_stream_has_the_records(efo: Efo) ->
         query.start()
         with pytest.raises((ReaderFailedError, TaskFailedError), match="KINESIS_DATA_LOSS"):
             query.run_until(lambda _batches: False, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["inspect", "verify", "repair", "adopt", "wipe", "quarantine", "delete-subscriptions"],
+)
+def test_the_commands_for_spools_say_that_this_is_a_cache_and_leave_it(efo: Efo, command: str) -> None:
+    values = efo.rig.put(10)
+    with efo.query() as query:
+        efo.until_live(query)
+        values += efo.rig.put(10)
+        efo.rig.drain(query, values)
+        segments = efo.segments()
+        assert segments, "or the folder is an empty one"
+        arguments = [command, str(efo.spool), *(["x.arrow"] if command == "quarantine" else [])]
+        result = CliRunner().invoke(app, ["spool", *arguments], env={"COLUMNS": "2000"}, input="n\n")
+        assert result.exit_code == 2
+        assert "SPOOL_IS_CACHE" in result.output
+        assert "consumerMode=efo" in result.output
+        assert "backup" not in result.output
+        assert [path for path in segments if path.exists()] == efo.segments()
+        values += efo.rig.put(10)
+        efo.rig.drain(query, values)
+
+
+def test_a_query_with_the_spool_of_a_cache_is_told_to_take_another_folder(efo: Efo) -> None:
+    values = efo.rig.put(10)
+    with efo.query() as query:
+        efo.until_live(query)
+        values += efo.rig.put(10)
+        efo.rig.drain(query, values)
+    findings = {each.check: each for each in check_spool(efo.spool, "pubsub", ("projects/p/subscriptions/s",), 1, None)}
+    assert findings["content"].code == "SPOOL_IS_CACHE"
+    assert "spoolLocation of its own" in findings["content"].fix
+    with pytest.raises(SpoolError, match="SPOOL_IS_CACHE"):
+        stats(efo.spool)
