@@ -117,11 +117,12 @@ def _arrow(package: Mapping[str, Any], fix: str, environ: Mapping[str, str]) -> 
 
 
 def _pandas(package: Mapping[str, Any]) -> Finding:
-    """This pack does not use it; foreachBatch with toPandas() and pandas functions do."""
+    """This pack does not use it; toPandas(), pandas functions and Spark Connect, and so spark-pipelines, do."""
     if "error" in package:
         error = str(package["error"])
         if error.startswith("ModuleNotFoundError: No module named 'pandas'"):
-            return Finding.ok("python", "pandas", "not installed; only toPandas() and pandas functions need it")
+            users = "toPandas(), pandas functions, Spark Connect and spark-pipelines"
+            return Finding.ok("python", "pandas", f"not installed; {users} need it")
         fix = "pip install --force-reinstall 'pandas>=2.2,<3'"
         return Finding.warning("python", "pandas", f"it cannot be imported: {error}", fix, "PANDAS_BROKEN")
     found, (oldest, too_new) = f"pandas {package['version']}", _PANDAS

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -27,6 +28,9 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def in_a_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+NO_PANDAS = "ModuleNotFoundError: No module named 'pandas'"
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -82,6 +86,17 @@ def test_workers_whose_python_does_not_run_are_reported_with_its_last_words(tmp_
     bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_WORKER_BROKEN"
     assert "encodings" in bad.found
+
+
+def test_workers_without_pandas_are_told_what_needs_it(tmp_path: Path) -> None:
+    packages: dict[str, Any] = {"pyarrow": {"version": "20.0.0"}, "pandas": {"error": NO_PANDAS}}
+    packages["connectors"] = {"version": "", "file": str(ROOT / "connectors" / "__init__.py")}
+    seen = {"version": [*sys.version_info[:3]], "executable": sys.executable, "packages": packages, "neighbours": []}
+    python = program(tmp_path / "python", f"cat <<'END'\n{json.dumps(seen)}\nEND\n")
+    found = {each.check: each for each in check_workers(environment(PYSPARK_PYTHON=str(python)))}
+    assert found["pandas"].outcome is Outcome.OK
+    for user in ("toPandas()", "Spark Connect", "spark-pipelines"):
+        assert user in found["pandas"].found
 
 
 def test_workers_of_another_python_version_are_reported(tmp_path: Path) -> None:
