@@ -1,11 +1,11 @@
-"""Spark's expressions that decode: its own ``from_json``, and what makes a value of the JSON that Kafka Connect writes.
+"""Spark's expressions that decode: its own ``from_json``, and what makes a value of what that has read.
 
 The JSON of a message never leaves the JVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -13,14 +13,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as spark
 
+from connectors.json.conversions import conversion, first_found, last_entries, pruned, reason_of, with_once
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
 __all__ = ["decoded_json", "spark_type"]
 
-_MOST_MILLIS: Final = (2**63 - 1) // 1000  # that Spark's microseconds can hold
-_HALF: Final = 16  # hexadecimal digits of 64 bits
-_FAILED: Final = "[MALFORMED_JSON_MESSAGE] A message is no JSON of the columns of its schema (from_json_registry)."
+_FAILED: Final = "[MALFORMED_JSON_MESSAGE] A message is no JSON of the columns of its schema"
+_NO_JSON: Final = "is no JSON of the columns of the schema"
+_TEXT_FOR_NUMBER: Final = r'"[-+.,\\\p{Nd}]'  # Spark reads a text of digits for a decimal, with commas in it
+_NUMBER_FOR_TEXT: Final = r"^(true|false|-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?)\z"  # as Spark writes one into a STRING
 _SCALARS: Final[dict[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
     "tinyint": spark.ByteType(),
@@ -36,11 +38,13 @@ _SCALARS: Final[dict[str, spark.DataType]] = {
     "variant": spark.VariantType(),
 }
 _CODES: Final[dict[str, spark.DataType]] = {
+    "date": spark.StringType(),
+    "timestamp": spark.StringType(),
+    "base64": spark.StringType(),
+    "decimal": spark.StringType(),
     "days": spark.IntegerType(),
     "millis": spark.LongType(),
-    "decimal": spark.BinaryType(),
 }
-Convert = Callable[[Column], Column]
 
 
 def spark_type(column: JsonColumn, *, as_read: bool = False) -> spark.DataType:
@@ -56,125 +60,158 @@ def spark_type(column: JsonColumn, *, as_read: bool = False) -> spark.DataType:
         return _CODES[column.meaning]
     if column.kind == "decimal":
         return spark.DecimalType(column.precision, column.scale)
+    if as_read and column.kind == "tinyint":  # as a byte Spark takes 128 for -128
+        return spark.ShortType()
     return _SCALARS[column.kind]
 
 
 def decoded_json(text: Column, column: JsonColumn, options: JsonOptions) -> Column:
-    """Return what a column of JSON holds; with an error column STRUCT<value, corrupt>.
+    """Return what a column of JSON holds; with an error column STRUCT<value, error>.
 
-    The latter is a boolean: whether a text is no JSON of the columns. A NULL is no such text.
+    The latter says why a text is no JSON of the columns. A NULL is no such text.
     """
-    decoded = _struct if column.kind == "struct" else _whole
-    return decoded(text, column, options)
+    if column.checked() or options.error_column:
+        return with_once(text, _Decoding(column, options).decoded)
+    extra = {} if options.corrupt_record is None else {"columnNameOfCorruptRecord": options.corrupt_record}
+    return _read(text, column, {**options.for_spark(), **extra}, options.corrupt_record)
 
 
-def _struct(text: Column, column: JsonColumn, options: JsonOptions) -> Column:
+def _read(text: Column, column: JsonColumn, given: Mapping[str, str], corrupt: str | None = None) -> Column:
+    """Return what from_json reads, which reads a text, a number or a boolean only within something else."""
     kind = spark_type(column, as_read=True)
-    assert isinstance(kind, spark.StructType)  # noqa: S101 - of a struct
-    corrupt = options.corrupt_record or _unused_name(column)
-    given = {**options.for_spark(), "columnNameOfCorruptRecord": corrupt}
-    if options.corrupt_record or options.error_column:
+    if corrupt is not None and isinstance(kind, spark.StructType):
         kind = spark.StructType([*kind, spark.StructField(corrupt, spark.StringType())])
-    read = F.from_json(text, kind, given)
-    if not (options.error_column or column.coded()):
-        return read
-    parts = [(name, _conversion(inner, options)) for name, inner in column.fields]
-    parts += [(corrupt, None)] if options.corrupt_record else []
-
-    def made(row: Column) -> Column:
-        value = F.when(row.isNotNull(), _fields_of(row, parts))
-        return F.struct(value.alias("value"), row.getField(corrupt).isNotNull().alias("corrupt"))
-
-    return _with(read, made if options.error_column else lambda row: F.when(row.isNotNull(), _fields_of(row, parts)))
+    if isinstance(kind, spark.StructType | spark.ArrayType | spark.MapType | spark.VariantType):
+        return F.from_json(text, kind, dict(given))  # type: ignore[arg-type]  # takes a VARIANT too
+    listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), spark.ArrayType(kind), dict(given))
+    return with_once(listed, lambda items: _only(items, permissive=given["mode"] == "PERMISSIVE"))
 
 
-def _fields_of(row: Column, parts: Sequence[tuple[str, Convert | None]]) -> Column:
-    fields = [(name, row.getField(name), convert) for name, convert in parts]
-    return F.struct(*((field if convert is None else convert(field)).alias(name) for name, field, convert in fields))
+def _only(items: Column, *, permissive: bool) -> Column:
+    one = F.when(F.size(items) == 1, items.getItem(0))
+    several = F.raise_error(F.lit(f"{_FAILED}: it is several (from_json_registry)."))
+    return one if permissive else F.when(F.size(items) > 1, several).otherwise(one)
 
 
-def _with(value: Column, body: Convert) -> Column:
-    """Return an expression of a value that is evaluated once, however often the expression has it.
+class _Decoding:
+    """Decodes texts whose values need more than from_json."""
 
-    Elsewhere Spark would parse a message again for each column of it.
-    """
-    return F.transform(F.array(value), body).getItem(0)
+    def __init__(self, column: JsonColumn, options: JsonOptions) -> None:
+        self._column, self._options = column, options
+        self._corrupt = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
+        self._given = options.for_spark()
+
+    def decoded(self, text: Column) -> Column:
+        """Return the value of a text, which stands for one that is evaluated already."""
+        given = {**self._given, **({"columnNameOfCorruptRecord": self._corrupt} if self._corrupt else {})}
+        read = _read(text, self._column, given, self._corrupt)
+        return with_once(read, lambda row: self._values(text, row))
+
+    def _values(self, text: Column, row: Column) -> Column:
+        last, convert = last_entries(self._column), conversion(self._column, self._options)
+
+        def values(read: Column) -> Column:
+            value = read if convert is None else convert(read)
+            faults = [fault for check in (self._mistaken, self._infinite) if (fault := check(text, row)) is not None]
+            again = F.coalesce(*faults) if faults else F.lit(None).cast("string")
+            parts = F.struct(read.alias("read"), value.alias("value"), again.alias("again"))
+            return with_once(parts, lambda each: self._outcome(text, row, each))
+
+        return values(row) if last is None else with_once(last(row), values)
+
+    def _outcome(self, text: Column, row: Column, parts: Column) -> Column:
+        """Return the value, or the error, of what was read, what was made of that, and what is wrong with it."""
+        value, fault = parts.getField("value"), parts.getField("again")
+        unread = first_found(self._column, self._unread)
+        if unread is not None:
+            fault = F.coalesce(fault, unread(parts.getField("read"), value))
+        if not self._options.permissive:
+            message = F.concat(F.lit(f"{_FAILED}: "), fault, F.lit(" (from_json_registry)."))
+            return F.when(fault.isNotNull(), F.raise_error(message)).otherwise(self._whole(row, parts, None))
+        corrupt = self._no_json(text, row)
+        if not self._options.error_column:
+            shown = F.coalesce(row.getField(self._corrupt), F.when(fault.isNotNull(), text)) if self._corrupt else None
+            return self._whole(row, parts, shown if self._options.corrupt_record else None)
+        shown = F.when(corrupt | fault.isNotNull(), text)
+        whole = self._whole(row, parts, shown if self._options.corrupt_record else None)
+        error = F.coalesce(fault, F.when(corrupt, F.lit(_NO_JSON)))
+        return F.struct(whole.alias("value"), error.alias("error"))
+
+    def _whole(self, row: Column, parts: Column, corrupt: Column | None) -> Column:
+        """Return the value without what from_json reads beside it; without all that, if something is wrong with it."""
+        value, right = parts.getField("value"), parts.getField("again").isNull()
+        if self._column.kind != "struct":
+            return F.when(right, value)
+        fields = [F.when(right, value.getField(name)).alias(name) for name, _ in self._column.fields]
+        if corrupt is not None and self._options.corrupt_record:
+            fields.append(corrupt.alias(self._options.corrupt_record))
+        return F.when(row.isNotNull(), F.struct(*fields))
+
+    def _no_json(self, text: Column, row: Column) -> Column:
+        if self._corrupt:
+            return F.coalesce(row.getField(self._corrupt).isNotNull(), F.expr("false"))
+        return text.isNotNull() & row.isNull() & (F.trim(text) != "null")
+
+    def _unread(self, column: JsonColumn, path: str) -> Callable[..., Column] | None:
+        reason = reason_of(column, self._options)
+        if reason is None:
+            return None
+        return lambda read, value: F.when(read.isNotNull() & value.isNull(), F.lit(f"{path} {reason}"))
+
+    def _mistaken(self, text: Column, row: Column) -> Column | None:
+        """Return what is a text in place of a number, or the other way round, where Spark makes no difference.
+
+        It is read again only if a message may have such values.
+        """
+        typed = pruned(self._column, self._typed)
+        if typed is None:
+            return None
+        numbers = pruned(typed, lambda column: column if column.meaning == "number" else None)
+        suspect = first_found(
+            typed,
+            lambda column, _: (
+                (lambda read: F.when(read.rlike(_NUMBER_FOR_TEXT), F.lit(""))) if column.meaning == "text" else None
+            ),
+        )
+        may = F.expr("false") if numbers is None else text.rlike(_TEXT_FOR_NUMBER)
+        if suspect is not None:
+            may = may | suspect(row).isNotNull()
+        found = first_found(typed, _of_another_type)
+        read = _read(text, typed, {**self._given, "mode": "PERMISSIVE"})
+        return F.when(may, with_once(read, found)) if found is not None else None
+
+    def _typed(self, column: JsonColumn) -> JsonColumn | None:
+        if column.kind == "decimal" and column.meaning == "number":
+            return JsonColumn("variant", "number")
+        patterned = self._options.pattern_of(column.meaning) is not None
+        return JsonColumn("variant", "text") if patterned or column.meaning in ("base64", "decimal") else None
+
+    def _infinite(self, text: Column, row: Column) -> Column | None:
+        """Return which number is too large for its type, and not the word Infinity: it is read again without words."""
+        numbers = pruned(self._column, lambda column: column if column.kind in ("float", "double") else None)
+        if numbers is None:
+            return None
+        found = first_found(numbers, _too_large)
+        given = {**self._given, "mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
+        read = _read(text, numbers, given)
+        return F.when(found(row).isNotNull(), with_once(read, found)) if found is not None else None
+
+
+def _of_another_type(column: JsonColumn, path: str) -> Callable[..., Column] | None:
+    if column.kind != "variant":
+        return None
+    if column.meaning == "number":
+        return lambda read: F.when(F.schema_of_variant(read) == "STRING", F.lit(f"{path} is a text, and no number"))
+    kinds = ("STRING", "VOID")
+    return lambda read: F.when(~F.schema_of_variant(read).isin(*kinds), F.lit(f"{path} is no text"))
+
+
+def _too_large(column: JsonColumn, path: str) -> Callable[..., Column] | None:
+    if column.kind not in ("float", "double"):
+        return None
+    return lambda read: F.when(F.abs(read) == float("inf"), F.lit(f"{path} is beyond the range of {column.kind}"))
 
 
 def _unused_name(column: JsonColumn) -> str:
     names = {name.lower() for name, _ in column.fields}
     return next(name for number in count() if (name := f"_corrupt_record{number or ''}") not in names)
-
-
-def _whole(text: Column, column: JsonColumn, options: JsonOptions) -> Column:
-    """Decode what is no struct; from_json reads a text, a number or a boolean only within something else."""
-    kind = spark_type(column, as_read=True)
-    convert = _conversion(column, options) or (lambda read: read)
-    if isinstance(kind, spark.ArrayType | spark.MapType | spark.VariantType):
-        read = F.from_json(text, kind, options.for_spark())  # type: ignore[arg-type]  # takes a VARIANT too
-    else:
-        listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), spark.ArrayType(kind), options.for_spark())
-        read = _with(listed, lambda items: _only(items, options))
-    if not options.error_column:
-        return _with(read, convert) if column.coded() else read
-
-    def made(pair: Column) -> Column:
-        corrupt = pair["text"].isNotNull() & pair["read"].isNull() & (F.trim(pair["text"]) != "null")
-        return F.struct(convert(pair["read"]).alias("value"), corrupt.alias("corrupt"))
-
-    return _with(F.struct(text.alias("text"), read.alias("read")), made)
-
-
-def _only(items: Column, options: JsonOptions) -> Column:
-    one = F.when(F.size(items) == 1, items.getItem(0))
-    return one if options.permissive else F.when(F.size(items) > 1, F.raise_error(F.lit(_FAILED))).otherwise(one)
-
-
-def _conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
-    """Return what makes a value of what from_json reads; None where it is that already."""
-    if not column.coded():
-        return None
-    if column.meaning == "days":
-        return F.date_from_unix_date
-    if column.meaning == "millis":
-        return lambda read: _checked(
-            F.when(read.between(-_MOST_MILLIS, _MOST_MILLIS), F.timestamp_millis(read)), read, options
-        )
-    if column.meaning == "decimal":
-        return lambda read: _checked(_decimal(read, column), read, options)
-    if column.items is not None:
-        return _of_items(column, column.items, options)
-    parts = [(name, _conversion(inner, options)) for name, inner in column.fields]
-    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
-
-
-def _of_items(column: JsonColumn, items: JsonColumn, options: JsonOptions) -> Convert:
-    convert = _conversion(items, options)
-    assert convert is not None  # noqa: S101 - an item is coded, since the column is and has no meaning itself
-    if column.kind == "array":
-        return lambda read: F.transform(read, convert)
-    return lambda read: F.transform_values(read, lambda _, value: convert(value))
-
-
-def _checked(value: Column, read: Column, options: JsonOptions) -> Column:
-    """Return the value; under FAILFAST an error where there is none for what was read."""
-    if options.permissive:
-        return value
-    return F.when(read.isNotNull() & value.isNull(), F.raise_error(F.lit(_FAILED))).otherwise(value)
-
-
-def _decimal(data: Column, column: JsonColumn) -> Column:
-    """Return the decimal of the bytes of an unscaled number, in two's complement; NULL if it has too many digits."""
-    digits = F.hex(data)
-    negative = F.substring(digits, 1, 1) >= "8"
-    padding = F.when(negative, F.lit("F")).otherwise(F.lit("0"))
-    padded = F.concat(F.repeat(padding, F.greatest(F.lit(0), F.lit(2 * _HALF) - F.length(digits))), digits)
-    high = F.conv(F.substring(padded, 1, _HALF), 16, -10).cast("decimal(20,0)")
-    low = F.conv(F.substring(padded, _HALF + 1, _HALF), 16, 10).cast("decimal(20,0)")
-    whole = F.lit(str(2**64)).cast("decimal(20,0)")
-    # Towards zero, else the upper half of a number that has 38 digits may have 39.
-    high, low = F.when(negative, high + 1).otherwise(high), F.when(negative, low - whole).otherwise(low)
-    number = F.try_add(F.try_multiply(high.cast("decimal(20,0)"), whole), low)
-    text = F.concat(number.cast("string"), F.lit(f"E-{column.scale}"))
-    fits = F.length(digits).between(1, 2 * _HALF)
-    return F.when(fits, text.try_cast(spark.DecimalType(column.precision, column.scale)))

@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from connectors.core.errors import OptionError
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
+from connectors.json.conversions import with_once
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.expressions import decoded_json
 from connectors.json.options import JsonOptions, parse_json_options
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_json_registry", "to_json_registry"]
 
-_MOST_CODED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
+_MOST_CHECKED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 
 
 def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from_avro
@@ -75,9 +76,9 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
     if fields is not None:
         column = _selected(column, fields)
-    if column.coded() > _MOST_CODED_LEVELS:
-        what = f"has dates, timestamps or decimals of Kafka Connect more than {_MOST_CODED_LEVELS} levels deep"
-        raise not_supported(what, "Give the columns a schema of their own, in which these are numbers and texts.")
+    if column.checked() > _MOST_CHECKED_LEVELS:
+        what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
+        raise not_supported(what, "Give the columns a schema of their own, in which these are {}, and so VARIANT.")
     _check_corrupt_record(column, parsed)
     call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column)
     message = F.col(data) if isinstance(data, str) else data
@@ -136,12 +137,18 @@ def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: Co
     decoded = decoded_json(text, call.column, options)
     if not call.error_column:
         return decoded
-    reason = F.coalesce(
-        frame.getField("error"),
-        F.when(text.isNull(), F.lit("is not UTF-8")),
-        F.when(decoded.getField("corrupt"), F.lit("is no JSON of the columns of the schema")),
+    parts = F.struct(
+        F.when(message.isNotNull(), decoded).alias("decoded"),
+        F.coalesce(frame.getField("error"), F.when(text.isNull(), F.lit("is not UTF-8"))).alias("error"),
+        message.isNotNull().alias("present"),
     )
-    return F.when(message.isNotNull(), F.struct(decoded.getField("value").alias("value"), reason.alias("error")))
+
+    def result(each: Column) -> Column:
+        value, error = (each.getField("decoded").getField(name) for name in ("value", "error"))
+        reason = F.coalesce(each.getField("error"), error)
+        return F.when(each.getField("present"), F.struct(value.alias("value"), reason.alias("error")))
+
+    return with_once(parts, result)
 
 
 def _reader_of(registry: RegistryOptions, schema: str | None) -> Documents:

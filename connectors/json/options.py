@@ -70,13 +70,19 @@ class JsonOptions(BadRowOptions):
     )
     allow_control: str | None = _of_spark("allowUnquotedControlChars", "take control characters in texts.")
     allow_non_numeric: str | None = _of_spark("allowNonNumericNumbers", "take NaN and Infinity; true unless set.")
-    date_format: str | None = _of_spark("dateFormat", "the pattern of dates.")
-    timestamp_format: str | None = _of_spark("timestampFormat", "the pattern of timestamps.")
-    time_zone: str | None = _of_spark("timeZone", "the time zone of timestamps that have none.")
-    locale: str | None = _of_spark("locale", "the language of dates and decimals.")
-    parsing_fallback: str | None = _of_spark(
-        "enableDateTimeParsingFallback", "try the formats of Spark 2 for a date that does not fit the pattern."
+    date_format: str | None = _of_spark(
+        "dateFormat", "the pattern of texts with format date, in place of RFC 3339. Any other text is a bad row."
     )
+    timestamp_format: str | None = _of_spark(
+        "timestampFormat",
+        "the pattern of texts with format date-time, in place of RFC 3339. Any other text is a bad row.",
+    )
+    time_zone: str | None = _of_spark(
+        "timeZone",
+        "the time zone of texts for which timestampFormat has none; UTC unless set, whatever the session's is. Without "
+        "timestampFormat each text has its own.",
+    )
+    locale: str | None = _of_spark("locale", "the language of the names in dateFormat and timestampFormat.")
     max_nesting_depth: str | None = _of_spark("maxNestingDepth", "how deep a message may be nested.")
     max_number: str | None = _of_spark("maxNumLen", "how many characters a number may have.")
     max_string: str | None = _of_spark("maxStringLen", "how many characters a text may have.")
@@ -90,6 +96,15 @@ class JsonOptions(BadRowOptions):
             if field not in _OWN
         }
         return {"mode": self.mode.upper(), **{name: text for name, text in given.items() if text is not None}}
+
+    def pattern_of(self, meaning: str) -> dict[str, str] | None:
+        """Return what Spark gets to read texts of a meaning by the user's pattern; None if there is no pattern."""
+        pattern = {"date": self.date_format, "timestamp": self.timestamp_format}.get(meaning)
+        if pattern is None:
+            return None
+        locale = {} if self.locale is None else {"locale": self.locale}
+        zone = {"timeZone": self.time_zone or "UTC", "enableDateTimeParsingFallback": "false"}
+        return {"mode": "PERMISSIVE", f"{meaning}Format": pattern, **zone, **locale}
 
 
 def parse_json_options(raw: Mapping[str, str] | None) -> JsonOptions:

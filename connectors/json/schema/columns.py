@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.parser import Documents, schema_error
-from connectors.json.schema.shapes import Choice, Shape, Shapes
+from connectors.json.schema.shapes import Choice, Shape, Shapes, Whole
 
 __all__ = ["MOST_DEPTH", "JsonColumn", "difference", "json_column"]
 
@@ -17,6 +17,8 @@ _MOST_LEVELS: Final = 100
 _MOST_COLUMNS: Final = 10_000
 _WIDER: Final = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
 _NUMBERS: Final = {*_WIDER, "decimal"}
+_CODED: Final = ("days", "millis", "time", "base64", "decimal", "number")
+"""Meanings that only the same one has: what Kafka Connect writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class JsonColumn:
     Attributes:
         kind: the name of Spark's type.
         meaning: how the JSON of a value is to be understood: ``date``, ``timestamp``, ``base64``, ``days`` and
-            ``millis`` (since 1970), ``decimal`` (an unscaled number in base64), or empty.
+            ``millis`` (since 1970), ``time`` (milliseconds of a day), ``decimal`` (an unscaled number in base64),
+            ``number`` (a decimal as a number), or empty.
         fields: those of a struct.
         items: the element of an array, or the values of a map.
     """
@@ -40,9 +43,18 @@ class JsonColumn:
 
     def coded(self) -> int:
         """Return how deep values are that stand in JSON in another way than Spark writes them; 0 if there are none."""
+        return self._depth(lambda column: column.meaning in ("days", "millis", "decimal"))
+
+    def checked(self) -> int:
+        """Return how deep values are for which Spark's ``from_json`` alone does not do; 0 if there are none."""
+        return self._depth(
+            lambda column: column.kind in ("tinyint", "float", "double", "map") or column.meaning not in ("", "time")
+        )
+
+    def _depth(self, counts: Callable[[JsonColumn], bool]) -> int:
         inner = [column for _, column in self.fields] + ([] if self.items is None else [self.items])
-        deepest = max((column.coded() for column in inner), default=0)
-        return deepest + 1 if deepest else int(self.meaning in ("days", "millis", "decimal"))
+        deepest = max((column._depth(counts) for column in inner), default=0)
+        return deepest + 1 if deepest else int(counts(self))
 
 
 def json_column(documents: Documents, max_depth: int = -1, *, case_sensitive: bool = False) -> JsonColumn:
@@ -92,6 +104,7 @@ class _Columns:
             raise _recursive()
         if depth > 0 and depth >= self._max_depth:
             return None
+        self._shapes.spend(len(around) + len(shape.schemas))
         inside = {**around, **{schema: around.get(schema, 0) + 1 for schema in shape.schemas}}
         if shape.kind == "choice":
             return self.choice(shape.items, inside, level + 1)
@@ -157,42 +170,55 @@ def difference(reader: JsonColumn, writer: Documents) -> str:
     """
     shapes = Shapes(writer)
     pending = [("", reader, shapes.root, 0)]
+    seen = set[tuple[int, Whole, int]]()
     while pending:
         path, column, choice, level = pending.pop()
         for whole in choice:
+            place = (id(column), whole, level)
+            if place in seen:
+                continue
+            seen.add(place)
             shape = shapes.of(whole)
             if shape.kind == "choice":
                 if level > _MOST_LEVELS:
                     raise schema_error("its alternatives are within each other too often")
                 pending.append((path, column, shape.items, level + 1))
-            elif column.kind == "struct":
-                pending += [
-                    (f"{path}.{name}", inner, shape.properties[name], 0)
-                    for name, inner in column.fields
-                    if name in shape.properties
-                ]
+            elif column.kind == "struct" and shape.kind == "object":
+                others = () if shape.properties else shape.items  # as of a map
+                shapes.spend(len(column.fields))
+                inside = [(name, inner, shape.properties.get(name, others)) for name, inner in column.fields]
+                pending += [(f"{path}.{name}", inner, inner_choice, 0) for name, inner, inner_choice in inside]
             elif column.items is not None and shape.kind == ("array" if column.kind == "array" else "object"):
-                pending.append((f"{path}[]", column.items, shape.items, 0))
-            elif _differs(column, shape):
-                return f"{path.removeprefix('.') or 'it'} was written as {_named(shape)} and is read as {column.kind}"
+                shapes.spend(len(shape.properties))
+                pending += [(f"{path}[]", column.items, each, 0) for each in (*shape.properties.values(), shape.items)]
+            elif column.kind != "struct" and _differs(column, shape):
+                return f"{path.removeprefix('.') or 'it'} was written as {_named(shape)} and is read as {_read_as(column, shape)}"
     return ""
 
 
 def _differs(column: JsonColumn, shape: Shape) -> bool:
-    if not column.meaning or shape.kind in ("any", "null") or _same(column, shape):
+    if shape.kind in ("any", "null", "object", "array", "boolean") or _same(column, shape):
         return False
-    if column.meaning in ("days", "millis"):
-        return shape.kind in _NUMBERS
-    if column.meaning == "timestamp" and shape.kind in _NUMBERS:  # Spark would take it for seconds
+    if column.kind == "string" or not column.meaning:  # plain: as it is in JSON, but for bytes, which have another text
+        return shape.kind == "binary" and column.kind in ("string", *_NUMBERS)
+    if shape.meaning in _CODED:
         return True
-    return shape.kind in ("string", "date", "timestamp", "binary") and not (
-        column.meaning in ("date", "timestamp") and shape.kind in ("string", "date", "timestamp")
-    )
+    if column.meaning == "number":  # a number means itself; a text is no number
+        return shape.kind == "string"
+    if column.meaning in ("days", "millis", "time") or column.meaning == "timestamp":
+        return shape.kind in _NUMBERS
+    return column.meaning in ("base64", "decimal") and shape.kind in ("string", "date", "timestamp")
 
 
 def _same(column: JsonColumn, shape: Shape) -> bool:
-    return column.meaning == shape.meaning and (column.meaning != "decimal" or column.scale == shape.scale)
+    return column.meaning == shape.meaning and (column.kind != "decimal" or column.scale == shape.scale)
 
 
 def _named(shape: Shape) -> str:
     return shape.kind if shape.meaning in ("", shape.kind) else f"{shape.kind} ({shape.meaning})"
+
+
+def _read_as(column: JsonColumn, shape: Shape) -> str:
+    if column.kind == "decimal" and column.meaning == shape.meaning:
+        return f"decimal of the scale {column.scale}, not {shape.scale}"
+    return column.kind if column.meaning in ("", column.kind) else f"{column.kind} ({column.meaning})"

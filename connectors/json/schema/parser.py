@@ -6,6 +6,7 @@ Nothing is fetched by its URL: a reference is a part of the same schema, or of o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,9 @@ __all__ = ["Documents", "Part", "not_supported", "parse_schemas", "schema_error"
 
 _WHERE: Final = "schema"
 _MOST_PARTS: Final = 100_000  # schemas, lists and texts of which a schema and its references consist
+_MOST_URI: Final = 4_096  # characters of an $id, which is copied into each one within it, or of a $ref
+_MOST_URIS: Final = 10_000
+_INDEX: Final = re.compile("[0-9]{1,9}")
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
@@ -41,10 +45,19 @@ class Part:
 
 @dataclass(slots=True)
 class Documents:
-    """A schema and those that it refers to, by their URIs; made by `parse_schemas`."""
+    """A schema and those that it refers to, by their URIs; made by `parse_schemas`.
+
+    Attributes:
+        own: the schema.
+        by_uri: schemas with an URI, which is not copied into each anchor.
+        by_anchor: schemas by the URI around them and their anchor.
+        parts: every object of the schemas, by its identity.
+    """
 
     own: Part
     by_uri: dict[str, Part] = field(default_factory=dict)
+    by_anchor: dict[tuple[str, str], Part] = field(default_factory=dict)
+    parts: dict[int, Part] = field(default_factory=dict)
 
     def find(self, part: Part, reference: object) -> Part:
         """Return what a reference of a schema points to.
@@ -54,14 +67,14 @@ class Documents:
         """
         if not isinstance(reference, str):
             raise schema_error(f"a $ref is {type(reference).__name__} and no text")
-        for whole in (_joined(part.base, reference), reference):
-            uri, _, fragment = whole.partition("#")
-            if whole in self.by_uri:  # an anchor, or a name of the registry
-                return self.by_uri[whole]
-            if uri in self.by_uri:
-                found = self._inside(self.by_uri[uri], fragment)
+        if len(reference) <= _MOST_URI:
+            plain, _, fragment = reference.partition("#")
+            for uri in (_joined(part.base, plain), plain):
+                found = self._within(uri, fragment)
                 if found is not None:
                     return found
+            if reference in self.by_uri:  # a name of the registry
+                return self.by_uri[reference]
         raise JsonAnalysisError(
             "JSON_REFERENCE_NOT_FOUND",
             f"The JSON Schema refers to {reference!r:.200}, which neither it nor its references in the registry have",
@@ -69,19 +82,24 @@ class Documents:
             "Register it as a reference of the schema, under the name that $ref has.",
         )
 
-    def _inside(self, document: Part, pointer: str) -> Part | None:
-        """Return the schema at a JSON pointer; None if there is none."""
-        value, base = document.value, document.base
-        for step in unquote(pointer).split("/")[1:]:
+    def _within(self, uri: str, fragment: str) -> Part | None:
+        """Return the schema at an anchor, or at a JSON pointer; None if there is none."""
+        if (uri, fragment) in self.by_anchor:
+            return self.by_anchor[uri, fragment]
+        document = self.by_uri.get(uri)
+        if document is None or (fragment and not fragment.startswith("/")):
+            return None
+        value, around = document.value, document
+        for step in unquote(fragment).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            if isinstance(value, list) and _INDEX.fullmatch(name) and int(name) < len(value):
                 value = value[int(name)]
             elif isinstance(value, dict) and name in value:
                 value = value[name]
             else:
                 return None
-            base = _base_of(value, base)
-        return Part(value, base, document.siblings) if not pointer or pointer.startswith("/") else None
+            around = self.parts.get(id(value), around)
+        return around if around.value is value else around.inner(value)
 
 
 def parse_schemas(text: str, references: Mapping[str, str] | None = None) -> Documents:
@@ -117,14 +135,17 @@ def _base_of(value: object, base: str) -> str:
         for key in ("$id", "id"):
             own = value.get(key)
             if isinstance(own, str) and not own.startswith("#"):
-                return _joined(base, own).partition("#")[0]
+                joined = own if len(own) > _MOST_URI else _joined(base, own.partition("#")[0])
+                if len(joined) > _MOST_URI:
+                    raise schema_error(f"an {key} has more than {_MOST_URI:,} characters")
+                return joined
     return base
 
 
 def _joined(base: str, reference: str) -> str:
     """Return a reference as seen from a base; also from one that is no URL, such as a name or an URN."""
-    if reference.startswith("#"):
-        return base + reference
+    if not reference:
+        return base
     try:
         return urljoin(base, reference)
     except ValueError:
@@ -134,6 +155,7 @@ def _joined(base: str, reference: str) -> str:
 def _index(documents: Documents, uri: str, document: Part, count: int) -> int:
     """Note the document and the parts of it that have an URI or an anchor; return the new number of parts."""
     documents.by_uri.setdefault(uri, document)
+    documents.parts[id(document.value)] = document
     pending: list[tuple[Any, str]] = [(document.value, uri)]
     while pending:
         value, around = pending.pop()
@@ -144,11 +166,13 @@ def _index(documents: Documents, uri: str, document: Part, count: int) -> int:
             pending += [(item, around) for item in value]
         elif isinstance(value, dict):
             base = _base_of(value, around)
-            part = Part(value, base, document.siblings)
+            part = documents.parts.setdefault(id(value), Part(value, base, document.siblings))
             if base != around:
                 documents.by_uri.setdefault(base, part)
+                if len(documents.by_uri) > _MOST_URIS:
+                    raise schema_error(f"with its references it has more than {_MOST_URIS:,} schemas with an $id")
             for anchor in _anchors(value):
-                documents.by_uri.setdefault(f"{base}#{anchor}", part)
+                documents.by_anchor.setdefault((base, anchor), part)
             pending += [(item, base) for item in value.values() if isinstance(item, dict | list)]
     return count
 

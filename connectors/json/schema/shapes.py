@@ -7,6 +7,7 @@ deserializer does not check them unless asked to.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -14,9 +15,10 @@ from typing import Any, Final
 
 from connectors.json.schema.parser import Documents, Part, not_supported, schema_error
 
-__all__ = ["Choice", "Shape", "Shapes"]
+__all__ = ["Choice", "Shape", "Shapes", "Whole"]
 
 _MOST_SHAPES: Final = 50_000  # that one schema may lead to: a few references can stand for any number of them
+_MOST_STEPS: Final = 2_000_000  # of merging: names and schemas that are copied, beside the values themselves
 _MOST_HOPS: Final = 100  # references, allOf and anyOf within each other before a value is described
 _REFERENCES: Final = ("$ref", "$recursiveRef", "$dynamicRef")
 _CONNECT: Final = "org.apache.kafka.connect.data."
@@ -32,6 +34,9 @@ _NARROWER: Final = {
 }
 """Of kinds, those whose values are some of theirs."""
 _MOST_PRECISION: Final = 38
+_MOST_DIGITS: Final = 9999  # that an error shows
+_DIGITS: Final = re.compile("[+-]?[0-9]{1,4}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Whole = tuple[Part, ...]
 """Schemas that a value satisfies at once."""
@@ -65,8 +70,19 @@ class Shapes:
     """Describes the values of one schema's parts, up to a bound."""
 
     def __init__(self, documents: Documents) -> None:
-        self._documents, self._count = documents, 0
+        self._documents, self._count, self._steps = documents, 0, 0
+        self._typed = dict[int, tuple[Part, Shape]]()  # by the identity of a schema, which stays with it
         self.root: Choice = ((documents.own,),)
+
+    def spend(self, steps: int) -> None:
+        """Count steps that a schema asks for beyond its size.
+
+        Raises:
+            JsonAnalysisError: CANNOT_PARSE_JSON_SCHEMA, as they are too many.
+        """
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            raise schema_error(f"its parts have to be merged in more than {_MOST_STEPS:,} steps")
 
     def of(self, whole: Whole) -> Shape:
         """Return what several schemas say of a value that satisfies them all.
@@ -92,7 +108,7 @@ class Shapes:
         if isinstance(value, bool):
             return Shape("any" if value else "null")
         if not isinstance(value, dict):
-            raise schema_error(f"{value!r:.50} stands in the place of a schema")
+            raise schema_error(f"{_shown(value)} stands in the place of a schema")
         reference = next((value[key] for key in _REFERENCES if key in value), None)
         shape = Shape("any")
         if reference is not None:
@@ -104,7 +120,9 @@ class Shapes:
     def _stated(self, part: Part, hops: int) -> Shape:
         """Return what a schema says apart from its reference."""
         value = part.value
-        shape = _typed(part)
+        if id(value) not in self._typed:
+            self._typed[id(value)] = (part, _typed(part))
+        shape = self._typed[id(value)][1]
         for inner in _schemas(value, "allOf"):
             shape = self._both(shape, self._one(part.inner(inner), hops + 1))
         for key in ("anyOf", "oneOf"):
@@ -121,11 +139,13 @@ class Shapes:
             return Shape("null")
         if len(others) == 1:
             return others[0][1]
+        self.spend(len(others) + sum(len(shape.schemas) for _, shape in others if shape.kind == "choice"))
         schemas = frozenset[int]().union(*(shape.schemas for _, shape in others if shape.kind == "choice"))
         return Shape("choice", items=tuple(whole for whole, _ in others), schemas=schemas)
 
     def _both(self, one: Shape, other: Shape) -> Shape:
         """Return what two schemas say together."""
+        self.spend(len(one.schemas) + len(other.schemas))
         schemas = one.schemas | other.schemas
         if "any" in (one.kind, other.kind):
             return replace(other if one.kind == "any" else one, schemas=schemas)
@@ -135,10 +155,11 @@ class Shapes:
             choice, plain = (one, other) if one.kind == "choice" else (other, one)
             return replace(self._with_branches(plain, choice), schemas=schemas)
         one, other = _narrower_first(one, other)
+        self.spend(len(one.properties) + len(other.properties))
         properties = {**one.properties}
         for name, choice_of in other.properties.items():
-            properties[name] = _all_of(properties[name], choice_of) if name in properties else choice_of
-        items = _all_of(one.items, other.items) if one.items and other.items else one.items or other.items
+            properties[name] = self._all_of(properties[name], choice_of) if name in properties else choice_of
+        items = self._all_of(one.items, other.items) if one.items and other.items else one.items or other.items
         return replace(one, properties=properties, items=items, schemas=schemas)
 
     def _with_branches(self, plain: Shape, choice: Shape) -> Shape:
@@ -147,17 +168,20 @@ class Shapes:
             return plain
         properties = dict(plain.properties)
         for whole in choice.items:
-            for name, more in self._merged(whole, 1).properties.items():
+            branch = self._merged(whole, 1).properties
+            self.spend(len(branch))
+            for name, more in branch.items():
                 if name not in plain.properties:
+                    self.spend(len(properties.get(name, ())) + len(more))
                     properties[name] = tuple(dict.fromkeys((*properties.get(name, ()), *more)))
         return replace(plain, properties=properties)
 
-
-def _all_of(one: Choice, other: Choice) -> Choice:
-    """Return the alternatives of a value that is one of the first and one of the second."""
-    if len(one) * len(other) > _MOST_HOPS:
-        raise not_supported("has too many alternatives within allOf", "Give the columns a schema of their own.")
-    return tuple((*first, *second) for first, second in product(one, other))
+    def _all_of(self, one: Choice, other: Choice) -> Choice:
+        """Return the alternatives of a value that is one of the first and one of the second."""
+        if len(one) * len(other) > _MOST_HOPS:
+            raise not_supported("has too many alternatives within allOf", "Give the columns a schema of their own.")
+        self.spend(len(other) * sum(map(len, one)) + len(one) * sum(map(len, other)))
+        return tuple((*first, *second) for first, second in product(one, other))
 
 
 def _narrower_first(one: Shape, other: Shape) -> tuple[Shape, Shape]:
@@ -246,9 +270,11 @@ def _logical(value: Mapping[str, Any]) -> str:
 def _number(value: Mapping[str, Any], widest: str) -> Shape:
     match _logical(value):
         case "Decimal":
-            return _decimal(value, "decimal", "")
+            return _decimal(value, "decimal", "number")
         case "Date":
             return Shape("int", "days")
+        case "Time":
+            return Shape("int", "time")
         case "Timestamp":
             return Shape("bigint", "millis")
     connect = value.get("connect.type")
@@ -267,15 +293,27 @@ def _decimal(value: Mapping[str, Any], kind: str, meaning: str) -> Shape:
     """Return Kafka Connect's decimal: a number, or the bytes of an unscaled one in base64."""
     parameters = value.get("connect.parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
-    try:
-        scale = int(parameters.get("scale", 0))
-        precision = int(parameters.get("connect.decimal.precision", _MOST_PRECISION))
-    except (TypeError, ValueError):
-        raise schema_error("scale or precision of a decimal of Kafka Connect is no number") from None
+    scale = _digits(parameters, "scale", 0)
+    precision = _digits(parameters, "connect.decimal.precision", _MOST_PRECISION)
     if not 0 <= scale <= precision <= _MOST_PRECISION:
         what = f"has a decimal of {precision} digits, {scale} of them after the point"
         raise not_supported(what, "Spark's have at most 38. Give the columns a schema of their own.")
     return Shape(kind, meaning, precision, scale)
+
+
+def _digits(parameters: Mapping[str, Any], name: str, default: int) -> int:
+    """Return a number of digits, which Kafka Connect writes as a text."""
+    given = parameters.get(name, default)
+    if isinstance(given, str) and _DIGITS.fullmatch(given):
+        return int(given)
+    if type(given) is not int or abs(given) > _MOST_DIGITS:
+        raise schema_error(f"{name} of a decimal of Kafka Connect is {_shown(given)}, and no number of digits")
+    return given
+
+
+def _shown(value: object) -> str:
+    """Return a value of a schema for an error: what may be large, or nested, by its type alone."""
+    return f"{value!r:.50}" if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 def _object(part: Part) -> Shape:
@@ -287,6 +325,9 @@ def _object(part: Part) -> Shape:
     others = [*patterns.values()]
     if value.get("additionalProperties", not patterns) is not False:
         others.append(value.get("additionalProperties", True))
+    unwritable = next((name for name in properties if _SURROGATE.search(name)), None)
+    if unwritable is not None:
+        raise schema_error(f"the property {unwritable!r:.100} is no text in UTF-8")
     names = sorted(properties, key=lambda name: _place(properties[name]))
     return Shape(
         "object",

@@ -1,0 +1,231 @@
+"""What becomes of a value that Spark's ``from_json`` has read: the value of its column, or NULL where it is none.
+
+All of it are Spark's expressions. None depends on the day, on the session's time zone, or on how many texts Spark takes
+for a date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as spark
+
+from connectors.json.options import JsonOptions
+from connectors.json.schema.columns import JsonColumn
+
+__all__ = ["Convert", "conversion", "first_found", "last_entries", "pruned", "reason_of", "with_once"]
+
+Convert = Callable[[Column], Column]
+Find = Callable[[JsonColumn, str], Callable[..., Column] | None]
+"""Gives for a column, and its path, what finds a fault in its values; None for those in which there is none."""
+_HALF: Final = 16  # hexadecimal digits of 64 bits
+_DAYS: Final = (-719_162, 2_932_896)  # from 0001-01-01 to 9999-12-31, the dates of Spark, since 1970
+_DAY_MICROS: Final = 86_400_000_000
+_MICROS: Final = (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1)
+_RFC_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_RFC_TIME: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\z"
+)
+_FIRST_YEAR: Final = "0001"
+_EDGES: Final = ("0001-01-01", "9999-12-31")  # from which an offset may lead out of the years of Spark
+_BASE64: Final = r"^[A-Za-z0-9+/]*={0,2}\z"
+_PATH_BYTES: Final = 800  # of the 1,000 that an error may have
+_REASONS: Final = {
+    "date": "is no date of RFC 3339 in the years 1 to 9999",
+    "timestamp": "is no date-time of RFC 3339 in the years 1 to 9999",
+    "base64": "is no base64",
+    "days": "is no number of days to a date in the years 1 to 9999",
+    "millis": "is no number of milliseconds to a time in the years 1 to 9999",
+    "decimal": "is no base64 of a decimal",
+}
+
+
+def with_once(value: Column, body: Convert) -> Column:
+    """Return an expression of a value that is evaluated once, however often the expression has it.
+
+    Elsewhere Spark would parse a message again for each column of it.
+    """
+    return F.transform(F.array(value), lambda each: body(each)).getItem(0)
+
+
+def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[..., Column] | None:
+    """Return what gives the first text that is found in a value, or in two of the same form; None if there can be none.
+
+    Args:
+        column: the column of the value.
+        find: gives for a column what finds something in a value of it.
+        path: where the column is.
+    """
+    found = find(column, path.removeprefix(".").encode()[:_PATH_BYTES].decode(errors="ignore") or "it")
+    if found is not None:
+        return found
+    if column.items is not None:
+        inner = first_found(column.items, find, f"{path}[]")
+        return None if inner is None else _in_list(inner, is_map=column.kind == "map")
+    fields = [(name, first_found(field, find, f"{path}.{name}")) for name, field in column.fields]
+    parts = [(name, part) for name, part in fields if part is not None]
+    if not parts:
+        return None
+    return lambda *values: F.coalesce(*(part(*(each.getField(name) for each in values)) for name, part in parts))
+
+
+def _in_list(inner: Callable[..., Column], *, is_map: bool) -> Callable[..., Column]:
+    def found(*values: Column) -> Column:
+        lists = [F.map_values(each) for each in values] if is_map else values
+        if len(lists) == 1:
+            texts = F.transform(lists[0], lambda item: inner(item))
+        else:
+            texts = F.zip_with(lists[0], lists[1], lambda one, other: inner(one, other))
+        return F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
+
+    return found
+
+
+def pruned(column: JsonColumn, leaf: Callable[[JsonColumn], JsonColumn | None]) -> JsonColumn | None:
+    """Return the column with what is made of its innermost ones; None if nothing is left."""
+    if column.items is not None:
+        items = pruned(column.items, leaf)
+        return None if items is None else JsonColumn(column.kind, items=items)
+    if column.kind != "struct":
+        return leaf(column)
+    every = [(name, pruned(inner, leaf)) for name, inner in column.fields]
+    fields = tuple((name, inner) for name, inner in every if inner is not None)
+    return JsonColumn("struct", fields=fields) if fields else None
+
+
+def last_entries(column: JsonColumn) -> Convert | None:
+    """Return what leaves, of the entries of maps that have the same key, the last one; None if there are no maps."""
+    if column.items is not None:
+        inner = last_entries(column.items)
+        if column.kind == "array":
+            return None if inner is None else lambda read: F.transform(read, lambda item: inner(item))
+        if inner is None:
+            return _last_entries
+        return lambda read: F.transform_values(_last_entries(read), lambda _, value: inner(value))
+    parts = [(name, last_entries(field)) for name, field in column.fields]
+    if all(part is None for _, part in parts):
+        return None
+    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
+
+
+def _last_entries(entries: Column) -> Column:
+    """Return a map without the entries that a later one with the same key replaces; by sorting, if there are any."""
+    keys, values = F.map_keys(entries), F.map_values(entries)
+    places = F.sort_array(F.transform(keys, lambda key, place: F.struct(key.alias("key"), place.alias("place"))))
+
+    def last(ordered: Column) -> Column:
+        def is_last(each: Column, index: Column) -> Column:
+            following = F.get(ordered, index + 1)
+            return following.isNull() | (following.getField("key") != each.getField("key"))
+
+        return F.sort_array(F.transform(F.filter(ordered, is_last), lambda each: each.getField("place")))
+
+    def chosen(retained: Column) -> Column:
+        return F.map_from_arrays(
+            F.transform(retained, lambda place: F.get(keys, place)),
+            F.transform(retained, lambda place: F.get(values, place)),
+        )
+
+    twice = F.size(F.array_distinct(keys)) < F.size(keys)
+    return F.when(twice, with_once(with_once(places, last), chosen)).otherwise(entries)
+
+
+def _fields_of(row: Column, parts: list[tuple[str, Convert | None]]) -> Column:
+    fields = [(name, row.getField(name), convert) for name, convert in parts]
+    return F.struct(*((field if convert is None else convert(field)).alias(name) for name, field, convert in fields))
+
+
+def conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
+    """Return what makes a value of what from_json reads, or NULL; None where it is that already."""
+    if column.items is not None:
+        convert = conversion(column.items, options)
+        if convert is None:
+            return None
+        if column.kind == "array":
+            return lambda read: F.transform(read, lambda item: convert(item))
+        return lambda read: F.transform_values(read, lambda _, value: convert(value))
+    if column.kind != "struct":
+        return _scalar(column, options)
+    parts = [(name, conversion(inner, options)) for name, inner in column.fields]
+    if all(part is None for _, part in parts):
+        return None
+    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
+
+
+def reason_of(column: JsonColumn, options: JsonOptions) -> str | None:
+    """Return why a conversion gives NULL for a value; None if it does not."""
+    if column.kind == "tinyint":
+        return "is beyond the range of int8"
+    if options.pattern_of(column.meaning) is not None:
+        return f"is no {column.meaning} of the option {column.meaning}Format in the years 1 to 9999"
+    reason = _REASONS.get(column.meaning)
+    digits = f" of {column.precision} digits, {column.scale} of them after the point"
+    return reason and reason + (digits if column.meaning == "decimal" else "")
+
+
+def _scalar(column: JsonColumn, options: JsonOptions) -> Convert | None:
+    if column.kind == "tinyint":
+        return lambda read: F.when(read.between(-128, 127), read.cast("tinyint"))
+    pattern = options.pattern_of(column.meaning)
+    match column.meaning:
+        case "date" | "timestamp" if pattern is not None:
+            return lambda text: _by_pattern(text, column.kind, pattern)
+        case "date":
+            kind = spark.DateType()
+            return lambda text: F.when(text.rlike(_RFC_DATE) & (text >= _FIRST_YEAR), text.try_cast(kind))
+        case "timestamp":
+            return _time
+        case "base64":
+            return lambda text: F.when(_is_base64(text), F.unbase64(text))
+        case "days":
+            return lambda days: F.when(days.between(*_DAYS), F.date_from_unix_date(days))
+        case "millis":
+            most = [micros // 1000 for micros in _MICROS]
+            return lambda millis: F.when(millis.between(*most), F.timestamp_millis(millis))
+        case "decimal":
+            return lambda text: with_once(
+                F.when(_is_base64(text), F.hex(F.unbase64(text))), lambda digits: _decimal(digits, column)
+            )
+    return None
+
+
+def _is_base64(text: Column) -> Column:
+    return text.rlike(_BASE64) & (F.length(text) % 4 == 0)
+
+
+def _in_range(value: Column, kind: str) -> Column:
+    if kind == "date":
+        return F.unix_date(value).between(*_DAYS)
+    return F.unix_micros(value).between(*_MICROS)
+
+
+def _time(text: Column) -> Column:
+    time = F.upper(text).try_cast(spark.TimestampType())
+    within = ~F.substring(text, 1, len(_EDGES[0])).isin(*_EDGES) | _in_range(time, "timestamp")
+    return F.when(text.rlike(_RFC_TIME) & (text >= _FIRST_YEAR) & within, time)
+
+
+def _by_pattern(text: Column, kind: str, given: dict[str, str]) -> Column:
+    """Return what Spark reads by the user's pattern, which has no say in what else is a date."""
+    items = spark.ArrayType(spark.DateType() if kind == "date" else spark.TimestampType())
+    read = F.get(F.from_json(F.to_json(F.array(text)), items, given), F.lit(0))
+    return with_once(F.when(text.isNotNull(), read), lambda value: F.when(_in_range(value, kind), value))
+
+
+def _decimal(digits: Column, column: JsonColumn) -> Column:
+    """Return the decimal of an unscaled number in two's complement, in hexadecimal; NULL if it has too many digits."""
+    negative = F.substring(digits, 1, 1) >= "8"
+    padding = F.when(negative, F.lit("F")).otherwise(F.lit("0"))
+    padded = F.concat(F.repeat(padding, F.greatest(F.lit(0), F.lit(2 * _HALF) - F.length(digits))), digits)
+    high = F.conv(F.substring(padded, 1, _HALF), 16, -10).cast("decimal(20,0)")
+    low = F.conv(F.substring(padded, _HALF + 1, _HALF), 16, 10).cast("decimal(20,0)")
+    whole = F.lit(str(2**64)).cast("decimal(20,0)")
+    # Towards zero, else the upper half of a number that has 38 digits may have 39.
+    high, low = F.when(negative, high + 1).otherwise(high), F.when(negative, low - whole).otherwise(low)
+    number = F.try_add(F.try_multiply(high.cast("decimal(20,0)"), whole), low)
+    text = F.concat(number.cast("string"), F.lit(f"E-{column.scale}"))
+    fits = F.length(digits).between(1, 2 * _HALF)
+    return F.when(fits, text.try_cast(spark.DecimalType(column.precision, column.scale)))
