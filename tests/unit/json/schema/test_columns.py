@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ NULL: dict[str, Any] = {"type": "null"}
 INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 DATE = {"type": "integer", "connect.type": "int32", "title": f"{CONNECT}Date"}
 TIMESTAMP = {"type": "integer", "connect.type": "int64", "title": f"{CONNECT}Timestamp"}
+CLOCK = {"type": "integer", "connect.type": "int32", "title": f"{CONNECT}Time"}
 DAY, TIME = {**TEXT, "format": "date"}, {**TEXT, "format": "date-time"}
 BYTES = {**TEXT, "connect.type": "bytes"}
 
@@ -293,6 +296,39 @@ def test_hostile_schemas_end_within_bounds_by_an_error_that_has_a_name(text: str
         (TEXT, record(a=INTEGER), ""),
         (record(a=INTEGER), array(TEXT), ""),
         (decimal("string", scale="2"), decimal("string", scale="2"), ""),
+        (decimal("number", scale="2"), decimal("string", scale="2"), "it was written as binary (decimal)"),
+        (decimal("string", scale="2"), decimal("number", scale="2"), "it was written as decimal (number)"),
+        (decimal("number", scale="2"), decimal("number", scale="3"), "it was written as decimal (number) and is read"),
+        (decimal("number", scale="2"), decimal("number", scale="2"), ""),
+        (decimal("number", scale="2"), INTEGER, ""),
+        (decimal("number", scale="2"), NUMBER, ""),
+        (decimal("number", scale="2"), TEXT, "it was written as string and is read as decimal (number)"),
+        (decimal("number", scale="2"), TIMESTAMP, "it was written as bigint (millis)"),
+        (decimal("number", scale="2"), BYTES, "it was written as binary (base64)"),
+        (NUMBER, decimal("string", scale="2"), "it was written as binary (decimal) and is read as double"),
+        (NUMBER, decimal("number", scale="2"), ""),
+        (TEXT, BYTES, "it was written as binary (base64) and is read as string"),
+        (TEXT, decimal("string", scale="2"), "it was written as binary (decimal) and is read as string"),
+        (TEXT, DAY, ""),
+        (BYTES, BYTES, ""),
+        (BYTES, DAY, "it was written as date"),
+        (DAY, DATE, "it was written as int (days) and is read as date"),
+        (DAY, BYTES, "it was written as binary (base64)"),
+        (DATE, DATE, ""),
+        (DATE, TIMESTAMP, "it was written as bigint (millis) and is read as date"),
+        (DATE, CLOCK, "it was written as int (time) and is read as date"),
+        (CLOCK, CLOCK, ""),
+        (CLOCK, INTEGER, "it was written as bigint and is read as int (time)"),
+        (CLOCK, TIMESTAMP, "it was written as bigint (millis) and is read as int (time)"),
+        (CLOCK, DATE, "it was written as int (days) and is read as int (time)"),
+        (TIMESTAMP, CLOCK, "it was written as int (time) and is read as timestamp"),
+        (TIMESTAMP, TIMESTAMP, ""),
+        (INTEGER, CLOCK, ""),
+        (TIME, BYTES, "it was written as binary (base64) and is read as timestamp"),
+        ({}, decimal("string", scale="2"), ""),
+        (record(a=TIMESTAMP), {"additionalProperties": INTEGER}, "a was written as bigint"),
+        ({"additionalProperties": TIMESTAMP}, record(a=TIMESTAMP, b=INTEGER), "[] was written as bigint"),
+        (record(a=TIMESTAMP), array(INTEGER), ""),
     ],
 )
 def test_what_a_writer_meant_otherwise_is_found(reader: Any, writer: Any, reason: str) -> None:
@@ -308,3 +344,82 @@ def test_a_writer_whose_schema_holds_itself_is_compared_with_columns_that_end() 
     endless = {"anyOf": [INTEGER, {"$ref": "#/x"}], "x": {"anyOf": [TEXT, {"$ref": "#"}]}}
     with pytest.raises(JsonAnalysisError, match="CANNOT_PARSE_JSON_SCHEMA"):
         difference(column, parse_schemas(json.dumps(endless)))
+
+
+@pytest.mark.parametrize("within", [record, lambda a: array(a), lambda a: {"additionalProperties": a}])
+@pytest.mark.parametrize("form", ["number", "string"])
+def test_a_decimal_of_another_scale_is_found_at_every_depth(form: str, within: Any) -> None:
+    reader, writer = (within(a=record(b=array(decimal(form, scale=scale)))) for scale in ("2", "4"))
+    column = json_column(parse_schemas(json.dumps(reader)))
+    assert difference(column, parse_schemas(json.dumps(reader))) == ""
+    assert difference(column, parse_schemas(json.dumps(writer))).endswith("decimal of the scale 2, not 4")
+
+
+HOSTILE = ["1e400", "-1e400", "NaN", "true", "1e300", "2.5", "9" * 4000, f'"{"9" * 5000}"', '"\\ud800"', '"1_0"', '"٢"', "[]"]
+
+
+@pytest.mark.parametrize("given", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("name", ["scale", "connect.decimal.precision"])
+def test_digits_of_a_decimal_that_are_no_number_are_refused_by_name(name: str, given: str) -> None:
+    for kind in ("number", "string"):
+        text = json.dumps(decimal(kind, **{name: "HERE"})).replace('"HERE"', given)
+        with pytest.raises(JsonAnalysisError, match="CANNOT_PARSE_JSON_SCHEMA"):
+            json_column(parse_schemas(text))
+
+
+KEYS = ("title", "format", "connect.type", "connect.index", "connect.parameters", "enum", "const", "type", "items")
+KEYS += ("properties", "allOf", "anyOf", "required", "$id", "id", "$ref", "$anchor", "$schema", "$dynamicAnchor")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_keyword_of_any_value_gives_a_column_or_an_error_that_has_a_name(key: str) -> None:
+    values = [*HOSTILE, "{}", "null", '{"\\ud800": {}}', '["\\ud800", null, {}]', f'{{"$ref": "#/x/{"9" * 5000}"}}']
+    for outer in ('{"type": "object", "properties": {"a": {"KEY": VALUE}}, "x": [1]}', '{"KEY": VALUE}'):
+        for value in values:
+            text = outer.replace("KEY", key).replace("VALUE", value)
+            try:
+                column = json_column(parse_schemas(text))
+            except JsonAnalysisError as error:
+                str(error).encode()
+            else:
+                spark_type(column).json().encode()
+
+
+def nested_ids(count: int) -> str:
+    return json.dumps({"$id": "http://e.com/" + "a/" * 1000, "$defs": {str(n): {"$id": f"b{n}"} for n in range(count)}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"$id": "http://e.com/" + "a" * 2_000_000, "$defs": {str(n): {"$anchor": f"x{n}"} for n in range(4000)}}),
+        nested_ids(20_000),
+        json.dumps({"allOf": [{"$ref": "#/d"}] * 5000, "d": record(**{f"p{n}": {} for n in range(20_000)})}),
+        json.dumps({"allOf": [record(a={"$ref": f"#/d/{n}"}) for n in range(20_000)], "d": [{}] * 20_000}),
+        json.dumps({"allOf": [{} for _ in range(49_000)]}),
+        json.dumps({**record(a={}), "anyOf": [record(b={"title": str(n)}) for n in range(20_000)]}),
+        json.dumps(record(**{f"p{n}": {"$ref": "#/d/" + "x" * 5000} for n in range(2000)})),
+    ],
+    ids=["long-id", "ids", "wide-refs", "same-name", "all-of", "branches", "long-refs"],
+)
+def test_schemas_that_multiply_themselves_end_soon_and_take_little_memory(text: str) -> None:
+    tracemalloc.start()
+    begin = time.process_time()
+    with pytest.raises(JsonAnalysisError, match=r"CANNOT_PARSE_JSON_SCHEMA|JSON_REFERENCE_NOT_FOUND"):
+        json_column(parse_schemas(text))
+    assert time.process_time() - begin < 20
+    assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    tracemalloc.stop()
+
+
+def test_anchors_share_the_uri_around_them() -> None:
+    parts = {str(n): {"$anchor": f"x{n}", **INTEGER} for n in range(20_000)}
+    schema = {"$id": "http://e.com/" + "a" * 4000, **record(a={"$ref": "#x7"}), "$defs": parts}
+    assert type_of(schema) == "struct<a:bigint>"
+
+
+def test_a_writer_with_many_alternatives_is_compared_with_wide_columns_within_bounds() -> None:
+    column = json_column(parse_schemas(json.dumps(array(record(**{f"p{n}": TIME for n in range(9000)})))))
+    writer = array({"anyOf": [record(**{f"p{n}": TIME}) for n in range(20_000)]})
+    with pytest.raises(JsonAnalysisError, match="CANNOT_PARSE_JSON_SCHEMA"):
+        difference(column, parse_schemas(json.dumps(writer)))
