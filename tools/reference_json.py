@@ -14,10 +14,18 @@ those of `schema`, else of the latest version of the subject. `schemaRegistry` i
 (`confluent.schema.registry.*`) may stand among the options.
 
 A message is a bad row if its frame is not right, the registry has no such schema, that schema is none of JSON,
-nothing follows the frame, or what follows is not UTF-8. A writer's schema that gives a column another meaning, such
-as a number where the reader's has `format: date-time`, makes bad rows of all its messages. What is then no JSON of
-the columns is left to Spark's `from_json`, also that it takes `{"a": 1} more` and, of a name that an object has
-twice, the last value.
+nothing follows the frame, or what follows is not UTF-8. So is one that is no JSON of the columns, or has a value that
+its column cannot hold. With `on.error=column` the error names the column where that is known: Spark's `from_json`,
+which reads the message, takes or refuses it as a whole.
+
+A writer's schema that gives a column another meaning makes bad rows of all its messages. These differ: numbers and
+`format: date-time`; plain numbers and Kafka Connect's `Date`, `Time`, `Timestamp`; any two of those three; decimals as
+numbers, decimals in base64, and each of another scale; bytes in base64 and any text. A column that is a plain number
+takes every number as it is, also the days or milliseconds of Kafka Connect.
+
+Of a name that an object has twice, the last value counts, at every depth, in a `STRUCT` and in a `MAP`. In a `VARIANT`
+it makes a bad row, unless `spark.sql.variant.allowDuplicateKeys` is set. `{"a": 1} more` is read as `{"a": 1}`, as
+Spark's `from_json` does.
 
 ### Columns
 
@@ -53,15 +61,23 @@ schema for a text, a number or a boolean alone gives a column of that type.
 - Every column can be NULL. `required`, `minimum`, `pattern`, `additionalProperties: false`, `not`, `if` and all else
   that limits values is not checked, as Confluent's deserializer does not unless `json.fail.invalid.schema` is set.
   Properties that only `if`, `then`, `dependentSchemas` or `unevaluatedProperties` describe are not read.
-- An integer that is written as `5.0`, or has more than 64 bits, does not fit a `BIGINT`: NULL, or the error of
-  FAILFAST.
-- Timestamps have microseconds; further digits are cut off. A time that has no zone is one of `timeZone`.
-- A number is rounded to the digits of a `DECIMAL`.
+- An integer beyond the range of its type, or written as `5.0` or `1e3`, is a bad row. So is a number beyond the range
+  of `FLOAT` or `DOUBLE`. `NaN` and `Infinity` are read, also as texts, unless `allowNonNumericNumbers` is `false`.
+- `format: date-time` is that of RFC 3339, `2026-01-02T10:15:30Z`: with an offset of at most 18 hours, or `Z`. `t` and
+  `z` may be in lower case. A space instead of `T`, the second 60, and a time without an offset are bad rows. Further
+  digits than microseconds are cut off. `format: date` is `2026-01-02` alone. `timestampFormat` and `dateFormat` give
+  another pattern instead. Neither the day of the query nor the session's time zone changes a value.
+- Dates and times of the years 1 to 9999 are read, as texts and as the numbers of Kafka Connect. Others are bad rows.
+- Base64 is that of RFC 4648, with padding and without line breaks.
+- A number is rounded to the digits of a `DECIMAL`; with too many before the point, or as a text, it is a bad row.
+- What is no text is read into a `STRING` as its JSON.
 
 Refused are `allOf` of types that exclude each other (`JSON_TYPE_NOT_SUPPORTED`), decimals of more than 38 digits,
-values of Kafka Connect more than 30 levels deep, schemas that hold themselves unless `recursiveFieldMaxDepth` is set
+values that are checked, such as dates, maps and
+fractions, more than 30 levels deep, schemas that hold themselves unless `recursiveFieldMaxDepth` is set
 (`RECURSIVE_JSON_SCHEMA`), references that lead nowhere (`JSON_REFERENCE_NOT_FOUND`), and schemas with more than
-10,000 columns, 100 levels or 100,000 parts (`CANNOT_PARSE_JSON_SCHEMA`).
+10,000 columns, 100 levels, 100,000 parts, 10,000 `$id` or an `$id` of more than 4,096 characters
+(`CANNOT_PARSE_JSON_SCHEMA`). So are schemas that lead to more than 50,000 values or 2,000,000 steps of merging.
 
 ## `to_json_registry`
 

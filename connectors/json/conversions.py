@@ -26,9 +26,7 @@ _DAYS: Final = (-719_162, 2_932_896)  # from 0001-01-01 to 9999-12-31, the dates
 _DAY_MICROS: Final = 86_400_000_000
 _MICROS: Final = (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1)
 _RFC_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
-_RFC_TIME: Final = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\z"
-)
+_RFC_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\z"
 _FIRST_YEAR: Final = "0001"
 _EDGES: Final = ("0001-01-01", "9999-12-31")  # from which an offset may lead out of the years of Spark
 _BASE64: Final = r"^[A-Za-z0-9+/]*={0,2}\z"
@@ -48,7 +46,11 @@ def with_once(value: Column, body: Convert) -> Column:
 
     Elsewhere Spark would parse a message again for each column of it.
     """
-    return F.transform(F.array(value), lambda each: body(each)).getItem(0)
+
+    def of_one(each: Column) -> Column:  # Spark looks at the parameters, of which `body` may have any number
+        return body(each)
+
+    return F.transform(F.array(value), of_one).getItem(0)
 
 
 def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[..., Column] | None:
@@ -73,12 +75,15 @@ def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[...,
 
 
 def _in_list(inner: Callable[..., Column], *, is_map: bool) -> Callable[..., Column]:
+    def of_one(item: Column) -> Column:
+        return inner(item)
+
+    def of_two(one: Column, other: Column) -> Column:
+        return inner(one, other)
+
     def found(*values: Column) -> Column:
         lists = [F.map_values(each) for each in values] if is_map else values
-        if len(lists) == 1:
-            texts = F.transform(lists[0], lambda item: inner(item))
-        else:
-            texts = F.zip_with(lists[0], lists[1], lambda one, other: inner(one, other))
+        texts = F.transform(lists[0], of_one) if len(lists) == 1 else F.zip_with(lists[0], lists[1], of_two)
         return F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
     return found
@@ -101,7 +106,7 @@ def last_entries(column: JsonColumn) -> Convert | None:
     if column.items is not None:
         inner = last_entries(column.items)
         if column.kind == "array":
-            return None if inner is None else lambda read: F.transform(read, lambda item: inner(item))
+            return None if inner is None else lambda read: F.transform(read, inner)
         if inner is None:
             return _last_entries
         return lambda read: F.transform_values(_last_entries(read), lambda _, value: inner(value))
@@ -145,7 +150,7 @@ def conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
         if convert is None:
             return None
         if column.kind == "array":
-            return lambda read: F.transform(read, lambda item: convert(item))
+            return lambda read: F.transform(read, convert)
         return lambda read: F.transform_values(read, lambda _, value: convert(value))
     if column.kind != "struct":
         return _scalar(column, options)
@@ -170,26 +175,20 @@ def _scalar(column: JsonColumn, options: JsonOptions) -> Convert | None:
     if column.kind == "tinyint":
         return lambda read: F.when(read.between(-128, 127), read.cast("tinyint"))
     pattern = options.pattern_of(column.meaning)
-    match column.meaning:
-        case "date" | "timestamp" if pattern is not None:
-            return lambda text: _by_pattern(text, column.kind, pattern)
-        case "date":
-            kind = spark.DateType()
-            return lambda text: F.when(text.rlike(_RFC_DATE) & (text >= _FIRST_YEAR), text.try_cast(kind))
-        case "timestamp":
-            return _time
-        case "base64":
-            return lambda text: F.when(_is_base64(text), F.unbase64(text))
-        case "days":
-            return lambda days: F.when(days.between(*_DAYS), F.date_from_unix_date(days))
-        case "millis":
-            most = [micros // 1000 for micros in _MICROS]
-            return lambda millis: F.when(millis.between(*most), F.timestamp_millis(millis))
-        case "decimal":
-            return lambda text: with_once(
-                F.when(_is_base64(text), F.hex(F.unbase64(text))), lambda digits: _decimal(digits, column)
-            )
-    return None
+    if pattern is not None:
+        return lambda text: _by_pattern(text, column.kind, pattern)
+    millis = [micros // 1000 for micros in _MICROS]
+    by_meaning: dict[str, Convert] = {
+        "date": lambda text: F.when(text.rlike(_RFC_DATE) & (text >= _FIRST_YEAR), text.try_cast(spark.DateType())),
+        "timestamp": _time,
+        "base64": lambda text: F.when(_is_base64(text), F.unbase64(text)),
+        "days": lambda read: F.when(read.between(*_DAYS), F.date_from_unix_date(read)),
+        "millis": lambda read: F.when(read.between(*millis), F.timestamp_millis(read)),
+        "decimal": lambda text: with_once(
+            F.when(_is_base64(text), F.hex(F.unbase64(text))), lambda digits: _decimal(digits, column)
+        ),
+    }
+    return by_meaning.get(column.meaning)
 
 
 def _is_base64(text: Column) -> Column:

@@ -43,18 +43,20 @@ class JsonColumn:
 
     def coded(self) -> int:
         """Return how deep values are that stand in JSON in another way than Spark writes them; 0 if there are none."""
-        return self._depth(lambda column: column.meaning in ("days", "millis", "decimal"))
+        return _depth(self, lambda column: column.meaning in ("days", "millis", "decimal"))
 
     def checked(self) -> int:
         """Return how deep values are for which Spark's ``from_json`` alone does not do; 0 if there are none."""
-        return self._depth(
-            lambda column: column.kind in ("tinyint", "float", "double", "map") or column.meaning not in ("", "time")
+        return _depth(
+            self,
+            lambda column: column.kind in ("tinyint", "float", "double", "map") or column.meaning not in ("", "time"),
         )
 
-    def _depth(self, counts: Callable[[JsonColumn], bool]) -> int:
-        inner = [column for _, column in self.fields] + ([] if self.items is None else [self.items])
-        deepest = max((column._depth(counts) for column in inner), default=0)
-        return deepest + 1 if deepest else int(counts(self))
+
+def _depth(column: JsonColumn, counts: Callable[[JsonColumn], bool]) -> int:
+    inner = [each for _, each in column.fields] + ([] if column.items is None else [column.items])
+    deepest = max((_depth(each, counts) for each in inner), default=0)
+    return deepest + 1 if deepest else int(counts(column))
 
 
 def json_column(documents: Documents, max_depth: int = -1, *, case_sensitive: bool = False) -> JsonColumn:
@@ -192,7 +194,8 @@ def difference(reader: JsonColumn, writer: Documents) -> str:
                 shapes.spend(len(shape.properties))
                 pending += [(f"{path}[]", column.items, each, 0) for each in (*shape.properties.values(), shape.items)]
             elif column.kind != "struct" and _differs(column, shape):
-                return f"{path.removeprefix('.') or 'it'} was written as {_named(shape)} and is read as {_read_as(column, shape)}"
+                place, kind = path.removeprefix(".") or "it", _read_as(column, shape)
+                return f"{place} was written as {_named(shape)} and is read as {kind}"
     return ""
 
 

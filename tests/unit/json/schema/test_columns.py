@@ -346,16 +346,19 @@ def test_a_writer_whose_schema_holds_itself_is_compared_with_columns_that_end() 
         difference(column, parse_schemas(json.dumps(endless)))
 
 
-@pytest.mark.parametrize("within", [record, lambda a: array(a), lambda a: {"additionalProperties": a}])
+@pytest.mark.parametrize("within", [lambda a: record(a=a), array, lambda a: {"additionalProperties": a}])
 @pytest.mark.parametrize("form", ["number", "string"])
 def test_a_decimal_of_another_scale_is_found_at_every_depth(form: str, within: Any) -> None:
-    reader, writer = (within(a=record(b=array(decimal(form, scale=scale)))) for scale in ("2", "4"))
+    reader, writer = (within(record(b=array(decimal(form, scale=scale)))) for scale in ("2", "4"))
     column = json_column(parse_schemas(json.dumps(reader)))
     assert difference(column, parse_schemas(json.dumps(reader))) == ""
     assert difference(column, parse_schemas(json.dumps(writer))).endswith("decimal of the scale 2, not 4")
 
 
-HOSTILE = ["1e400", "-1e400", "NaN", "true", "1e300", "2.5", "9" * 4000, f'"{"9" * 5000}"', '"\\ud800"', '"1_0"', '"٢"', "[]"]
+HOSTILE = [
+    *("1e400", "-1e400", "NaN", "true", "1e300", "2.5", "9" * 4000, f'"{"9" * 5000}"'),
+    *('"\\ud800"', '"1_0"', '"\u0662"', "[]"),
+]
 
 
 @pytest.mark.parametrize("given", HOSTILE, ids=range(len(HOSTILE)))
@@ -392,7 +395,7 @@ def nested_ids(count: int) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps({"$id": "http://e.com/" + "a" * 2_000_000, "$defs": {str(n): {"$anchor": f"x{n}"} for n in range(4000)}}),
+        json.dumps({"$id": "e/" + "a" * 2_000_000, "$defs": {str(n): {"$anchor": f"x{n}"} for n in range(4000)}}),
         nested_ids(20_000),
         json.dumps({"allOf": [{"$ref": "#/d"}] * 5000, "d": record(**{f"p{n}": {} for n in range(20_000)})}),
         json.dumps({"allOf": [record(a={"$ref": f"#/d/{n}"}) for n in range(20_000)], "d": [{}] * 20_000}),
