@@ -194,8 +194,8 @@ def difference(reader: JsonColumn, writer: Documents) -> str:
                 shapes.spend(len(shape.properties))
                 pending += [(f"{path}[]", column.items, each, 0) for each in (*shape.properties.values(), shape.items)]
             elif column.kind != "struct" and _differs(column, shape):
-                place, kind = path.removeprefix(".") or "it", _read_as(column, shape)
-                return f"{place} was written as {_named(shape)} and is read as {kind}"
+                where, kind = path.removeprefix(".") or "it", _read_as(column, shape)
+                return f"{where} was written as {_named(shape)} and is read as {kind}"
     return ""
 
 
