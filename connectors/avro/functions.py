@@ -37,6 +37,7 @@ from connectors.registry.frames import guid_header
 from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
 from connectors.registry.options import split_registry
+from connectors.registry.rules import Migrations
 from connectors.registry.schemas import Registry
 from connectors.registry.subjects import IdPlace, subject_of
 
@@ -213,11 +214,12 @@ def _written_by(schema: str) -> EncodeCall:
 
 def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: AvroWriteOptions, *, is_key: bool) -> EncodeCall:
     """Return the call for frames with the id of the schema, or with that of the latest version of its subject."""
-    registry, text = registry_of(options), call.schema
+    text = call.schema
     record = "" if text is None else parse_schema(text, "jsonFormatSchema").name
     subject = subject_of(writing, options, record, is_key=is_key)
+    registry = registry_of(dataclasses.replace(options, subject=subject))
     if text is None or writing.use_latest:
-        latest = registry.latest(subject)
+        latest = registry.latest(subject, writing=True)
         schema_id, call = latest.schema_id, EncodeCall(latest.text, references=latest.references)
     else:
         register = options.auto_register if isinstance(options, GlueOptions) else writing.auto_register
@@ -261,11 +263,11 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
         for each in [writer, *(parse_schema(text, "writerSchemas") for text in texts)]:
             compile_plan(each, reader, kind, parsed)
     else:
-        text, references = _reader_of(registry, parsed.avro_schema or schema)
+        text, references, version = _reader_of(registry, parsed.avro_schema or schema)
         reader = parse_schema(text, "schemaRegistry", references)
         check_defaults(reader)
         kind = spark_type(reader, parsed)
-        call = DecodeCall(text, parsed, references=references, registry=registry, is_key=is_key)
+        call = DecodeCall(text, parsed, references=references, registry=registry, is_key=is_key, reader=version)
     if fields is not None:
         kind, call = _selected(kind, fields), dataclasses.replace(call, fields=tuple(fields))
     if parsed.error_column:
@@ -309,14 +311,14 @@ def _text(schema: str | None) -> str:
     return schema
 
 
-def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...]]:
+def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...], Migrations | None]:
     """Return the reader's schema and those that it refers to: the one given, else the latest of the subject."""
     if schema is not None:
-        return _text(schema), ()
-    if registry.subject is None:
+        return _text(schema), (), None
+    if registry.named_subject is None:
         raise _subject_missing("Give the subject, or the reader's schema as jsonFormatSchema.")
-    latest = registry_of(registry).latest(registry.subject)
-    return latest.text, latest.references
+    latest = registry_of(registry).latest(registry.named_subject)
+    return latest.text, latest.references, latest.migrations
 
 
 def _split(

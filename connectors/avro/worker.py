@@ -25,6 +25,7 @@ from connectors.functions.columns import selected
 from connectors.registry.frames import ID_END, PrefixFrame
 from connectors.registry.glue.frames import GlueFrame, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.rules import Migrations
 
 __all__ = ["DecodeCall", "EncodeCall"]
 
@@ -41,6 +42,7 @@ class DecodeCall:
         references: schemas that it refers to, each after those that it needs itself.
         is_key: whether headers are searched for the id of the key's schema.
         writers: schemas of further writers, for messages that have the fingerprints of theirs.
+        reader: which schema of a registry the reader's is, if it is one.
     """
 
     function: ClassVar = "from_avro"
@@ -53,6 +55,7 @@ class DecodeCall:
     registry: AnyRegistryOptions | None = None
     is_key: bool = False
     writers: tuple[str, ...] = ()
+    reader: Migrations | None = None
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
@@ -86,7 +89,8 @@ class DecodeCall:
             if isinstance(self.registry, GlueOptions):
                 frames = glue_frames(registry, permissive=options.permissive)
             else:
-                frames = confluent_frames(registry, is_key=self.is_key, permissive=options.permissive)
+                permissive, version = options.permissive, self.reader
+                frames = confluent_frames(registry, is_key=self.is_key, permissive=permissive, reader=version)
             return FramedDecoder(decoder_of, values, frames)
         if options.wire_format is WireFormat.SINGLE_OBJECT:
             writers = [parse_schema(text, "writerSchemas") for text in self.writers]

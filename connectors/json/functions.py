@@ -26,6 +26,7 @@ from connectors.json.schema.columns import JsonColumn, json_column
 from connectors.json.schema.parser import Documents, not_supported, parse_schemas
 from connectors.json.worker import PREFIX_BYTES, FrameCall
 from connectors.registry.options import RegistryOptions, parse_registry_options, split_registry
+from connectors.registry.rules import Migrations
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -72,7 +73,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
     """
     plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
     parsed = _options(plain)
-    documents = _reader_of(registry, schema)
+    documents, reader = _reader_of(registry, schema)
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
     if fields is not None:
         column = _selected(column, fields)
@@ -80,7 +81,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
         raise not_supported(what, "Give the columns a schema of their own, in which these are {}, and so VARIANT.")
     _check_corrupt_record(column, parsed)
-    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column)
+    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column, reader)
     message = F.col(data) if isinstance(data, str) else data
     return named(_decoded(message, call, parsed, headers), "from_json_registry", data)
 
@@ -111,7 +112,7 @@ def to_json_registry(
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "to_json_registry")
-    latest = _latest(registry, "Give the subject whose latest version is written.")
+    latest = _latest(registry, "Give the subject whose latest version is written.", writing=True)
     if json_column(latest.documents, 1, case_sensitive=True).coded():
         raise JsonAnalysisError(
             "JSON_TYPE_NOT_SUPPORTED",
@@ -151,10 +152,11 @@ def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: Co
     return with_once(parts, result)
 
 
-def _reader_of(registry: RegistryOptions, schema: str | None) -> Documents:
+def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents, Migrations | None]:
     """Return the schema of the columns: the one given, else the latest of the subject."""
     if schema is None:
-        return _latest(registry, "Give the subject, or the schema of the columns as schema.").documents
+        latest = _latest(registry, "Give the subject, or the schema of the columns as schema.")
+        return latest.documents, latest.migrations
     if not isinstance(schema, str):
         raise JsonAnalysisError(
             "JSON_SCHEMA_MISSING",
@@ -162,13 +164,13 @@ def _reader_of(registry: RegistryOptions, schema: str | None) -> Documents:
             "schema",
             "For columns in Spark's terms use Spark's from_json; for those of the subject leave it out.",
         )
-    return parse_schemas(schema)
+    return parse_schemas(schema), None
 
 
-def _latest(registry: RegistryOptions, action: str) -> RegisteredSchema:
-    if registry.subject is None:
+def _latest(registry: RegistryOptions, action: str, *, writing: bool = False) -> RegisteredSchema:
+    if registry.named_subject is None:
         raise OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
-    return registry_of(registry).latest(registry.subject)
+    return registry_of(registry).latest(registry.named_subject, writing=writing)
 
 
 def _split(

@@ -16,6 +16,7 @@ from connectors.json.registry import JsonRegistry, RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, difference
 from connectors.registry.frames import GUID_END, WriterSchemas, find_frames
 from connectors.registry.options import RegistryOptions
+from connectors.registry.rules import Migrations
 
 __all__ = ["PREFIX_BYTES", "FrameCall"]
 
@@ -33,6 +34,7 @@ class FrameCall:
     Attributes:
         column: what is read; a writer's schema by which it would be taken for something else makes bad rows.
         is_key: whether headers are searched for the id of the key's schema.
+        reader: which schema of the registry `column` is from, if it is from one.
     """
 
     function: ClassVar = "from_json_registry"
@@ -43,6 +45,7 @@ class FrameCall:
     is_key: bool = False
     permissive: bool = True
     error_column: bool = False
+    reader: Migrations | None = None
 
     def __call__(self, prefixes: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Return the places, or with `error_column` STRUCT<value, error>."""
@@ -65,7 +68,7 @@ class FrameReader:
 
     def __init__(self, call: FrameCall, registry: JsonRegistry) -> None:
         self._call, self._registry = call, registry
-        self._fetched = WriterSchemas[RegisteredSchema](permissive=call.permissive)
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=call.permissive, reader=call.reader)
         self._verdicts = Cache(_VERDICTS)
 
     def decode(self, column: pa.BinaryArray, headers: pa.Array | None) -> Decoded:

@@ -123,7 +123,7 @@ def _decoder(
             what = "headers, isKey and use.deprecated.format are about frames of Confluent, and type is glue"
             raise OptionError("OPTION_CONFLICT", what, "from_protobuf", "Leave them out.")
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
-    descriptors, message, _ = _locate(registry, *source)
+    descriptors, message, registered = _locate(registry, *source)
     schema = schema_of(descriptors)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     _log_engine("from_protobuf", message, chosen, unsupported(plan))
@@ -132,7 +132,8 @@ def _decoder(
     if parsed.error_column:
         result = StructType([StructField("value", result), StructField("error", StringType())])
     needed = _needed_files(descriptors, message, parsed)
-    call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key)
+    reader = None if registered is None else registered.migrations
+    call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key, reader)
     return function_of(call, result, active_session(), headers=headers)
 
 
@@ -303,6 +304,8 @@ def _locate(
     path: str | None,
     data: bytes | bytearray | None,
     message_class: type[Message] | None,
+    *,
+    writing: bool = False,
 ) -> tuple[bytes, str, RegisteredSchema | None]:
     """Return descriptor set and full name, and the schema of the registry's subject if only that says what they are."""
     if isinstance(name, type):
@@ -310,7 +313,7 @@ def _locate(
     descriptor: MessageType | None = None if message_class is None else message_class.DESCRIPTOR
     without_set = data is None and path is None
     if registry is not None and without_set and descriptor is None:
-        return _from_registry(registry, name)
+        return _from_registry(registry, name, writing=writing)
     if descriptor is None and name is None:
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
@@ -331,16 +334,18 @@ def _locate(
     return descriptors, found.full_name, None
 
 
-def _from_registry(registry: AnyRegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
+def _from_registry(
+    registry: AnyRegistryOptions, name: MessageName, *, writing: bool
+) -> tuple[bytes, str, RegisteredSchema]:
     """Return the descriptor set and the full name of a subject's message, the only one where there is no name."""
-    if registry.subject is None:
+    if registry.named_subject is None:
         raise OptionError(
             "OPTION_MISSING",
             "The option schema.registry.subject is required",
             "schemaRegistry",
             "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
         )
-    registered = protobuf_registry(registry).latest(registry.subject)
+    registered = protobuf_registry(registry).latest(registry.named_subject, writing=writing)
     where = f"the subject {registry.subject}"
     message = schema_of(registered.files).find_in(registered.main, None if name is None else str(name), where)
     return registered.files, message.full_name, registered
@@ -348,11 +353,11 @@ def _from_registry(registry: AnyRegistryOptions, name: MessageName) -> tuple[byt
 
 def _written(registry: AnyRegistryOptions | None, *source: Any) -> tuple[bytes, str, PrefixFrame | GlueFrame | None]:
     """Return descriptor set, full name, and the frame of the messages."""
-    descriptors, message, registered = _locate(registry, *source)
+    descriptors, message, registered = _locate(registry, *source, writing=True)
     if registry is None:
         return descriptors, message, None
     # Asked once: a version that is registered meanwhile must not lend its id to messages of another.
-    registered = registered or _from_registry(registry, message)[2]
+    registered = registered or _from_registry(registry, message, writing=True)[2]
     glue = isinstance(registry, GlueOptions)
     begin = glue_index(registered, message) if glue else index_prefix(indexes_of(registered, message))
     return descriptors, message, frame_of(registered.schema_id, registry, begin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -29,7 +29,7 @@ from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
 from connectors.registry.frames import PrefixFrame
 from connectors.registry.glue.frames import GlueFrame, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
-from connectors.registry.glue.registry import common_options
+from connectors.registry.rules import Migrations
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "present", "registry_of", "schema_of", "use_ptars"]
 
@@ -63,8 +63,8 @@ def schema_of(data: bytes) -> Schema:
 
 
 def registry_of(options: AnyRegistryOptions) -> ProtobufRegistry:
-    """Return the client of a registry: one for all subjects, by its address and authentication."""
-    common = common_options(options) if isinstance(options, GlueOptions) else replace(options, subject=None)
+    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
+    common = options.for_client()
     return _registries.get(common, lambda: protobuf_registry(common))
 
 
@@ -135,6 +135,7 @@ class DecodeCall:
     engine: Engine
     registry: AnyRegistryOptions | None = None
     is_key: bool = False  # whether headers are searched for the id of the key's schema
+    reader: Migrations | None = None  # which schema of the registry the descriptors are from, if they are from one
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
@@ -168,6 +169,7 @@ class DecodeCall:
                 framing,
                 extensions=options.extensions,
                 permissive=options.permissive,
+                reader_version=self.reader,
             )
 
         return _framed.get(self, make)

@@ -12,7 +12,7 @@ from connectors.core.retry import RetryPolicy, retry
 
 __all__ = ["BatchedRequests", "SchemaSource"]
 
-_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
+_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_RULE_UNSUPPORTED", "SCHEMA_UNUSABLE"}
 
 S = TypeVar("S")
 
@@ -26,11 +26,12 @@ class SchemaSource(Protocol[S]):
         """Return several schemas, and for each that cannot be had the reason; see `BatchedRequests.get`."""
         ...
 
-    def latest(self, subject: str) -> S:
-        """Return the latest version of a subject, with a new request each time.
+    def latest(self, subject: str, *, writing: bool = False) -> S:
+        """Return the latest version of a subject, with a new request each time; to read by it, or to write by it.
 
         Raises:
-            ConnectorError: the registry does not answer, refuses access, or has no such subject.
+            ConnectorError: the registry does not answer, refuses access, or has no such subject; or
+                SCHEMA_RULE_UNSUPPORTED, where reading or writing needs a rule of the schema.
         """
         ...
 
@@ -44,8 +45,8 @@ class SchemaSource(Protocol[S]):
             register: whether to add the schema to the subject where it is not in it.
 
         Raises:
-            ConnectorError: as `latest`; SCHEMA_NOT_FOUND where the subject has no such schema, SCHEMA_REFUSED where the
-                registry does not take it.
+            ConnectorError: as `latest` to write by it; SCHEMA_NOT_FOUND where the subject has no such schema,
+                SCHEMA_REFUSED where the registry does not take it.
         """
         ...
 

@@ -23,6 +23,7 @@ import httpx2
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.options.kinds import is_loopback
 from connectors.registry.errors import schema_unusable
+from connectors.registry.lookups import Lookup
 from connectors.registry.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
 
 __all__ = ["RegistryClient"]
@@ -40,6 +41,7 @@ class _Request:
     method: str
     path: str
     content: bytes | None = None
+    missing: str = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -63,14 +65,14 @@ class RegistryClient:
             self._headers["Authorization"] = f"Bearer {options.token.reveal()}"
         self._context = _tls_context(options)
 
-    def get(self, path: str, what: str) -> Any:
-        """Make one request for a path below the address, and return the JSON in the response.
+    def get(self, lookup: Lookup, **query: str) -> Any:
+        """Make one request, with more parameters in its query, and return the JSON in the response.
 
         Raises:
             ServiceUnavailableError: no whole response in time, or a transient one.
             ConnectorError: any other response; SourceGoneError for HTTP 404, AccessDeniedError for 401 and 403.
         """
-        return self._request(_Request("GET", path), what)
+        return self._request(_Request("GET", lookup.url(**query), missing=lookup.missing), lookup.what)
 
     def post(self, path: str, what: str, content: Any) -> Any:
         """Send JSON to a path below the address, and return the JSON in the response.
@@ -100,7 +102,7 @@ class RegistryClient:
         if request.content and status in _REFUSALS:
             raise self._refused(status, body, what)
         if not httpx2.codes.is_success(status):
-            raise self._http_error(status, what)
+            raise self._http_error(status, request, what)
         try:
             return json.loads(body)
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -153,7 +155,7 @@ class RegistryClient:
             "Give a schema that is compatible with the versions of the subject, or one of these versions.",
         )
 
-    def _http_error(self, status: int, what: str) -> ConnectorError:
+    def _http_error(self, status: int, request: _Request, what: str) -> ConnectorError:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return AccessDeniedError(
                 "SCHEMA_REGISTRY_ACCESS_DENIED",
@@ -166,7 +168,7 @@ class RegistryClient:
                 "SCHEMA_NOT_FOUND",
                 f"The schema registry has no {what}",
                 self._address,
-                "See that the address is that of the registry by which the messages were written.",
+                request.missing,
             )
         if status in _TRANSIENT:
             return self._unavailable(f"HTTP {status}", what)

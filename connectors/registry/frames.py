@@ -28,6 +28,7 @@ from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.functions.bad_rows import BadRowError, headers_type_error
 from connectors.functions.columns import validity_of
 from connectors.registry.batches import SchemaSource
+from connectors.registry.rules import Migrations, Ruled
 
 __all__ = [
     "GUID_END",
@@ -56,7 +57,7 @@ _FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema
 _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
 _MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 
-S = TypeVar("S")
+S = TypeVar("S", bound=Ruled)
 
 
 def confluent_frame(schema_id: int) -> PrefixFrame:
@@ -239,11 +240,13 @@ class WriterSchemas(Generic[S]):
     """Fetches the schemas of frames, and remembers for a while which ones the registry cannot give.
 
     If `permissive`, a schema that the registry cannot give is a reason for bad rows, while it gives others; else only
-    one that it does not have is.
+    one that it does not have is. The `reader` is the schema of the columns, where that is one of a registry.
     """
 
-    def __init__(self, *, permissive: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._permissive, self._clock = permissive, clock
+    def __init__(
+        self, *, permissive: bool, reader: Migrations | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._permissive, self._reader, self._clock = permissive, reader, clock
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def get(
@@ -282,13 +285,26 @@ class WriterSchemas(Generic[S]):
         fetched = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
         for schema, result in fetched.items():
             if not isinstance(result, ConnectorError):
-                results[schema] = result
-                continue
-            if not (self._permissive or isinstance(result, SourceGoneError)):
-                raise result
-            results[schema] = str(result)
-            remember(self._failures, schema, (str(result), self._clock() + _FAILED_SECONDS))
+                error = self._migration_error(schema, result)
+                if error is None:
+                    results[schema] = result
+                    continue
+            else:
+                error = result
+            if not (self._permissive or isinstance(error, SourceGoneError)):
+                raise error
+            results[schema] = str(error)
+            remember(self._failures, schema, (str(error), self._clock() + _FAILED_SECONDS))
         return results
+
+    def _migration_error(self, schema: int | str, writer: S) -> ConnectorError | None:
+        """Return the error for a schema whose messages the reader's could only read by rules."""
+        try:
+            if self._reader is not None:
+                self._reader.check(writer.migrations, schema)
+        except ConnectorError as error:
+            return error
+        return None
 
 
 def remember(memory: dict[Any, Any], key: Any, value: Any) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kind, Secret
 from connectors.core.options.transport import refuse_plaintext
+from connectors.registry.lookups import address_context, context_of, name_of, normal_context
 
 __all__ = [
     "CA_OPTION",
@@ -84,7 +85,8 @@ class RegistryOptions:
         _SUBJECT,
         STRING,
         "The subject whose latest version says what the columns are, where the call has no descriptor set, class or "
-        "schema, and what is written.",
+        "schema, and what is written. Ids are looked up in the context that it names, as in :.staging:orders-value; "
+        ":.staging: alone names a context and no subject.",
         default=None,
         aliases=("subject",),
     )
@@ -154,6 +156,30 @@ class RegistryOptions:
         minimum="0",
         maximum="1h",
     )
+
+    ignore_read_rules: bool = option(
+        "ignore.read.rules",
+        BOOLEAN,
+        "Read messages whose schema has rules that change what is read, such as the decryption of fields, without "
+        "applying them: values are then as they are stored, an encrypted field as ciphertext. Otherwise such a schema "
+        "cannot be read. It is for reading only: nothing is ever written without the rules for writing.",
+        default="false",
+        aliases=("ignoreReadRules",),
+    )
+
+    @property
+    def named_subject(self) -> str | None:
+        """The subject, if there is more to it than a context."""
+        return self.subject if self.subject and name_of(self.subject) else None
+
+    @property
+    def context(self) -> str:
+        """The context of all that names none; empty for the default one."""
+        return normal_context(context_of(self.subject) or address_context(self.address))
+
+    def for_client(self) -> Self:
+        """Return the options of the client, which is one for all subjects of a context."""
+        return replace(self, subject=context_of(self.subject))
 
 
 def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -18,7 +19,9 @@ from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
+from connectors.registry.lookups import Lookup, by_id, context_of, normal_context, of_subject, qualified
 from connectors.registry.options import RegistryOptions
+from connectors.registry.rules import Direction, check_rules
 
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
@@ -31,15 +34,15 @@ MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports
 TOO_LARGE: Final = f"with what it imports it is larger than {MOST_BYTES >> 20} MB"
 _MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 _LARGEST_ID: Final = 2**32 - 1
-_UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
+_UNASSIGNED: Final = 0  # no registry gives out this id
 OWN: Final = ""
 """Stands for the name of a schema's own text among those of its references."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
-Ask = Callable[[str, str], dict[str, Any]]
-"""Asks for the schema at a path, where the second argument says what it is; returns the response."""
+Ask = Callable[[str, int, str], dict[str, Any]]
+"""Asks for the version of a subject, where the third argument says what it is; returns the response."""
 
 
 class SchemaForm(Protocol[S_co]):
@@ -51,8 +54,8 @@ class SchemaForm(Protocol[S_co]):
 
     extra: str
 
-    def ask(self, client: RegistryClient, path: str, what: str) -> Any:
-        """Return the response for the schema at a path. Raises as `RegistryClient.get`."""
+    def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
+        """Return the response for a schema. Raises as `RegistryClient.get`."""
         ...
 
     def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> S_co:
@@ -71,7 +74,8 @@ class Registry(Generic[S]):
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
         self._batches = BatchedRequests(self._by_id, self._serves, options.retry_timeout, options.timeout)
         self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
-        self._last_served = _UNASSIGNED
+        self._context = context_of(options.subject)
+        self._last_served = by_id(_UNASSIGNED, self._context)
         self._client = RegistryClient(options)
 
     def by_ids(
@@ -81,32 +85,36 @@ class Registry(Generic[S]):
         return self._batches.get(ids, most_failures, patience)
 
     def _by_id(self, schema: int | str) -> S:
-        path, what = f"/schemas/ids/{schema}", f"schema id {schema}"
-        if isinstance(schema, str):
-            path, what = f"/schemas/guids/{UUID(schema)}", f"schema GUID {UUID(schema)}"
+        lookup = by_id(schema, self._context)
 
         def ask() -> S:
-            return self._form.build(self._ask(path, what), what, schema if isinstance(schema, int) else -1, self._ask)
+            number = schema if isinstance(schema, int) else -1
+            response = self._ask(lookup)
+            self._check_rules(response, lookup.what, Direction.READ)
+            return self._form.build(response, lookup.what, number, self._refer(self._context))
 
-        registered: S = self._schemas.get(path, ask)
-        self._last_served = path
+        registered: S = self._schemas.get(lookup.path, ask)
+        self._last_served = lookup
         return registered
 
     def _serves(self) -> bool:
         """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
         try:
-            self._ask(self._last_served, "schema")
+            self._ask(replace(self._last_served, what="schema"))
         except ConnectorError as error:
             return isinstance(error, SourceGoneError)
         return True
 
-    def latest(self, subject: str) -> S:
-        """Return the latest version of a subject, with a new request each time. Raises as `RegistryClient.get`."""
-        what = f"subject {subject}"
+    def latest(self, subject: str, *, writing: bool = False) -> S:
+        """See `SchemaSource.latest`."""
+        subject = qualified(subject, self._context)
+        lookup = of_subject(subject, "latest", what := f"subject {subject}")
 
         def ask() -> S:
-            response = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
-            return self._form.build(response, what, _id_in(response, what), self._ask)
+            response = self._ask(lookup)
+            self._check_context(response, subject)
+            self._check_rules(response, what, Direction.WRITE if writing else Direction.READ)
+            return self._form.build(response, what, _id_in(response, what), self._refer(context_of(subject)))
 
         return retry(ask, self._policy)
 
@@ -122,11 +130,17 @@ class Registry(Generic[S]):
         Raises:
             ConnectorError: as `RegistryClient.post`; SCHEMA_NOT_FOUND where the subject has no such schema.
         """
+        subject = qualified(subject, self._context)
         path, what = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}", f"schema of {subject}"
 
         def ask() -> int:
             response = self._client.post(path, what, {"schema": text, "schemaType": schema_type})
-            return _id_in(response, what)
+            self._check_context(response, subject)
+            number = _id_in(response, what)
+            if "schema" not in response:  # older registries give the id of a new version alone, which has rules too
+                response = self._ask(by_id(number, context_of(subject)))
+            check_rules(response, what, Direction.WRITE)
+            return number
 
         try:
             number: int = self._ids.get((path, text), lambda: retry(ask, self._policy))
@@ -141,17 +155,46 @@ class Registry(Generic[S]):
 
     def guid(self, schema_id: int) -> bytes:
         """Return the GUID of a schema. Raises as `RegistryClient.get`; SCHEMA_UNUSABLE where the registry has none."""
-        what = f"schema id {schema_id}"
-        response = retry(lambda: self._ask(f"/schemas/ids/{schema_id}", what), self._policy)
+        lookup = by_id(schema_id, self._context)
+        response = retry(lambda: self._ask(lookup), self._policy)
         try:
             return UUID(response.get("guid")).bytes
         except (AttributeError, TypeError, ValueError):
-            raise schema_unusable(what, "the response holds no GUID, which not every registry gives out") from None
+            raise schema_unusable(
+                lookup.what, "the response holds no GUID, which not every registry gives out"
+            ) from None
 
-    def _ask(self, path: str, what: str) -> dict[str, Any]:
-        response: dict[str, Any] = self._form.ask(self._client, path, what)
-        text_of(response, "schema", what)
+    def _ask(self, lookup: Lookup) -> dict[str, Any]:
+        response: dict[str, Any] = self._form.ask(self._client, lookup)
+        text_of(response, "schema", lookup.what)
         return response
+
+    def _refer(self, context: str | None) -> Ask:
+        """Return how the references of a schema are asked for, whose subjects are in its context."""
+
+        def ask(subject: str, version: int, what: str) -> dict[str, Any]:
+            return self._ask(of_subject(qualified(subject, context), version, what))
+
+        return ask
+
+    def _check_rules(self, response: dict[str, Any], what: str, direction: Direction) -> None:
+        """Refuse a schema with rules; what reads without them sees none."""
+        ignored = direction is Direction.READ and self._options.ignore_read_rules
+        check_rules(response, what, direction, ignored=ignored)
+        if ignored:
+            response.pop("ruleSet", None)
+
+    def _check_context(self, response: object, subject: str) -> None:
+        """Refuse a schema that the registry found in another context: its id would be taken for one of this."""
+        answered = response.get("subject") if isinstance(response, dict) else None
+        if not isinstance(answered, str):
+            return
+        ours = context_of(subject) or self._options.context
+        theirs = normal_context(context_of(answered))
+        if theirs and theirs != normal_context(ours):
+            raise schema_unusable(
+                f"subject {subject}", f"the registry has it in another context: give it as {answered!r:.200}"
+            )
 
 
 def _id_in(response: Any, what: str) -> int:
@@ -172,7 +215,7 @@ def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -
     texts: dict[str, str] = {}
     total = 0
 
-    def visit(name: str, response: Mapping[str, Any], what: str, level: int) -> None:
+    def visit(name: str, response: Mapping[str, Any], what: str, level: int, context: str | None) -> None:
         kind = text_of(response, "schemaType", what, "AVRO")
         if kind != schema_type:
             raise schema_unusable(what, f"it is a schema of the type {kind!r}")
@@ -184,18 +227,19 @@ def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -
         if total > MOST_BYTES:
             raise schema_unusable(what, TOO_LARGE)
         texts[name] = schema
-        for imported, path in _references(response, what):
+        context = context_of(text_of(response, "subject", what, "")) or context
+        for imported, subject, version in _references(response, what):
             if imported not in texts:
                 inner = f"{what}, reference {imported!r}"
-                visit(imported, ask(path, inner), inner, level + 1)
+                visit(imported, ask(qualified(subject, context), version, inner), inner, level + 1, context)
         texts[name] = texts.pop(name)
 
-    visit(OWN, response, what, 0)
+    visit(OWN, response, what, 0, None)
     return texts
 
 
-def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each reference, and the path of its schema."""
+def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the name of each reference, with the subject and version of its schema."""
     references = response.get("references") or ()
     if not isinstance(references, list | tuple):
         raise schema_unusable(what, "its references are no list")
@@ -203,7 +247,7 @@ def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, s
         imported, subject = (text_of(reference, key, what) for key in ("name", "subject"))
         if type(reference.get("version")) is not int:
             raise schema_unusable(what, f"its reference {imported!r} has no version")
-        yield imported, f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
+        yield imported, subject, reference["version"]
 
 
 def text_of(response: object, key: str, what: str, default: str | None = None) -> str:

@@ -13,6 +13,7 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.lookups import context_of, name_of, qualified
 
 __all__ = ["IdPlace", "SubjectNames", "SubjectOptions", "subject_of"]
 
@@ -71,7 +72,11 @@ class SubjectOptions:
         default=SubjectNames.TOPIC.value,
     )
     topic: str | None = option(
-        _TOPIC, STRING, "The topic that messages are written to, from which the subject has its name.", default=None
+        _TOPIC,
+        STRING,
+        "The topic that messages are written to, from which the subject has its name. A context may stand before it, "
+        "as in :.staging:orders.",
+        default=None,
     )
 
     id_place: IdPlace = option(
@@ -100,8 +105,11 @@ class SubjectOptions:
                 why = "it is an option of Confluent's serializers"
                 action = "Give schemaName, and schemaAutoRegistrationEnabled to register, among the options of glue."
                 raise conflict(function, name, "type=glue", why, action)
-            if registry.subject is not None and name in {_STRATEGY, _TOPIC}:
+            if registry.named_subject is not None and name in {_STRATEGY, _TOPIC}:
                 raise conflict(function, name, "schema.registry.subject", "both name the subject", "Give one.")
+        contexts = {context_of(self.topic), None if registry is None else context_of(registry.subject)} - {None}
+        if len(contexts) > 1:
+            raise conflict(function, _TOPIC, "schema.registry.subject", "they name two contexts", "Give one.")
         if self.auto_register and self.use_latest:
             raise conflict(function, _REGISTER, _LATEST, "the latest version is registered", "Give one.")
         if self.auto_register and not has_schema:
@@ -115,8 +123,8 @@ def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: st
     Raises:
         OptionError: there is no subject, and nothing to name one by.
     """
-    if registry.subject is not None:
-        return registry.subject
+    if registry.named_subject is not None:
+        return registry.named_subject
     if isinstance(registry, GlueOptions):
         what = "The option schemaName is required to write"
         raise OptionError("OPTION_MISSING", what, "schemaRegistry", "Give the name of a schema of the registry.")
@@ -125,9 +133,11 @@ def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: st
         raise OptionError(
             "OPTION_MISSING", what, "schemaRegistry", "Give the subject, or the topic as the option topic."
         )
+    topic = name_of(options.topic or "")
+    context = context_of(registry.subject) or context_of(options.topic)
     if options.strategy is SubjectNames.TOPIC:
-        return f"{options.topic}-{'key' if is_key else 'value'}"
+        return qualified(f"{topic}-{'key' if is_key else 'value'}", context)
     if not record:
         what = f"{options.strategy} needs the name of a record, and there is none"
         raise OptionError("OPTION_MISSING", what, _STRATEGY, "Give the schema of a record, or the subject.")
-    return record if options.strategy is SubjectNames.RECORD else f"{options.topic}-{record}"
+    return qualified(record if options.strategy is SubjectNames.RECORD else f"{topic}-{record}", context)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import sys
 import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -41,16 +42,26 @@ class _Version:
     serialized: str
     text: str
     references: tuple[dict[str, Any], ...]
+    rule_set: Any = None
+    deleted: bool = False
 
-    def answer(self, *, serialized: bool) -> dict[str, Any]:
+    @property
+    def context(self) -> str:
+        return _context(self.subject)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        return self.schema_type, self.serialized, self.text, self.references, json.dumps(self.rule_set)
+
+    def answer(self, *, serialized: bool, with_subject: bool = True) -> dict[str, Any]:
         return {
-            "subject": self.subject,
-            "version": self.version,
+            **({"subject": self.subject, "version": self.version} if with_subject else {}),
             "id": self.schema_id,
             "guid": self.guid,
             "schemaType": self.schema_type,
             "schema": self.serialized if serialized and self.serialized else self.text,
             "references": list(self.references),
+            **({} if self.rule_set is None else {"ruleSet": self.rule_set}),
         }
 
 
@@ -60,8 +71,27 @@ class _Response:
     byte_seconds: float
 
 
+def _context(subject: str) -> str:
+    """Return the context of a subject, such as ``:.staging:``; empty for the default one."""
+    found = re.match(r":(\.[^:]*):?", subject)
+    return f":{found[1]}:" if found and found[1] != "." else ""
+
+
+def _own_name(subject: str) -> str:
+    """Return a subject without its context."""
+    return re.sub(r"^:\.[^:]*:?", "", subject)
+
+
+def _normal(subject: str) -> str:
+    return _context(subject) + _own_name(subject)
+
+
 class SchemaRegistryServer:
     """The server; a context manager.
+
+    Contexts are as in Confluent's: each counts its own ids, a subject names its context (``:.staging:orders``), an id
+    is one of the default context unless ``?subject=`` names another, and a path may begin with ``/contexts/.staging``.
+    GUIDs are the same in all contexts.
 
     Args:
         host: the address of loopback that it listens on.
@@ -74,6 +104,7 @@ class SchemaRegistryServer:
         authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
         fail_serialized: the HTTP status of each request for a serialized schema, as of registries without them; or 0.
+        registers_id_only: whether the response to a registration is the id alone, as of older registries.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
@@ -81,11 +112,12 @@ class SchemaRegistryServer:
         self.authorizations: list[str | None] = []
         self.credentials: str | None = None
         self.fail_serialized = 0
+        self.registers_id_only = False
         self._responses: dict[str, _Response] = {}
         self._stopped = threading.Event()
         self._versions: list[_Version] = []
         self._failures: list[int] = []
-        self._next_id = 1
+        self._next_ids: dict[str, int] = {}
         self._lock = threading.Lock()
         self._server = bound_server(host, port, self._handler())
         if tls is not None:
@@ -115,6 +147,7 @@ class SchemaRegistryServer:
         references: tuple[tuple[str, str, int], ...] = (),
         schema_type: str = "PROTOBUF",
         schema_id: int | None = None,
+        rule_set: Any = None,
     ) -> int:
         """Add a version to a subject, and give its id.
 
@@ -126,7 +159,9 @@ class SchemaRegistryServer:
             references: what it imports: name of the import, subject, version.
             schema_type: AVRO and JSON are there too in real registries.
             schema_id: the id of a schema that another subject has already; None for a new one.
+            rule_set: its ``ruleSet``.
         """
+        subject = _normal(subject)
         serialized = ""
         if files:
             found = next(file for file in FileDescriptorSet.FromString(files).file if file.name == main)
@@ -134,15 +169,33 @@ class SchemaRegistryServer:
         with self._lock:
             version = 1 + sum(each.subject == subject for each in self._versions)
             listed = tuple({"name": name, "subject": other, "version": number} for name, other, number in references)
-            guid = next((each.guid for each in self._versions if each.schema_id == schema_id), str(uuid.uuid4()))
-            number = self._next_id if schema_id is None else schema_id
-            self._versions.append(_Version(number, guid, subject, version, schema_type, serialized, text, listed))
-            self._next_id += schema_id is None
+            context = _context(subject)
+            next_id = self._next_ids.get(context, 1)
+            number = next_id if schema_id is None else schema_id
+            added = _Version(number, "", subject, version, schema_type, serialized, text, listed, rule_set)
+            guids = (
+                each.guid
+                for each in self._versions
+                if (each.schema_id == schema_id if each.context == context else each.content == added.content)
+            )
+            self._versions.append(replace(added, guid=next(guids, str(uuid.uuid4()))))
+            self._next_ids[context] = next_id + (schema_id is None)
             return number
 
-    def guid(self, schema_id: int) -> bytes:
-        """The GUID of a schema, as it stands in a frame."""
-        return uuid.UUID(next(each.guid for each in self._versions if each.schema_id == schema_id)).bytes
+    def delete(self, subject: str, version: int | None = None) -> None:
+        """Soft-delete a version of a subject, or all: then only ids, GUIDs and requests for deleted ones find it."""
+        with self._lock:
+            self._versions = [
+                replace(each, deleted=True)
+                if each.subject == _normal(subject) and version in {None, each.version}
+                else each
+                for each in self._versions
+            ]
+
+    def guid(self, schema_id: int, context: str = "") -> bytes:
+        """The GUID of a schema, as it stands in a frame; the context is such as ``:.staging:``."""
+        guids = (each.guid for each in self._versions if (each.schema_id, each.context) == (schema_id, context))
+        return uuid.UUID(next(guids)).bytes
 
     def fail(self, *statuses: int) -> None:
         """Answer the next requests with these HTTP statuses; 0 closes the connection without an answer."""
@@ -205,17 +258,28 @@ class SchemaRegistryServer:
         elif self.credentials is not None and request.headers.get("Authorization") != self.credentials:
             _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
         else:
-            url = urlsplit(request.path)
-            serialized = parse_qs(url.query).get("format") == ["serialized"]
-            if serialized and self.fail_serialized:
-                _send(request, self.fail_serialized, {"error_code": 50001, "message": "Internal server error"})
-                return
-            path = [unquote(part) for part in url.path.split("/")[1:]]
-            found = self._find(path) if posted is None else self._find_posted(path, posted)
-            if found is None:
-                _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
-            else:
-                _send(request, 200, found.answer(serialized=serialized))
+            self._answer_rightly(request, posted)
+
+    def _answer_rightly(self, request: BaseHTTPRequestHandler, posted: dict[str, Any] | None) -> None:
+        url = urlsplit(request.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        serialized = query.get("format") == "serialized"
+        if serialized and self.fail_serialized:
+            _send(request, self.fail_serialized, {"error_code": 50001, "message": "Internal server error"})
+            return
+        path = _without_context([unquote(part) for part in url.path.split("/")[1:]], query)
+        if path[0] == "subjects" and path[2:] == ["versions"] and posted is None:
+            numbers = self._numbers(path[1], deleted=query.get("deleted") == "true")
+            _send(request, 200 if numbers else 404, numbers or {"error_code": 40401, "message": "Subject not found"})
+            return
+        found = self._find(path, query) if posted is None else self._find_posted(path, posted)
+        if found is None:
+            _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
+        elif posted is not None and path[2:] and self.registers_id_only:
+            _send(request, 200, {"id": found.schema_id})
+        else:
+            with_subject = path[0] == "subjects" or (path[1] == "ids" and "subject" in query)
+            _send(request, 200, found.answer(serialized=serialized, with_subject=with_subject))
 
     def _find_posted(self, path: list[str], posted: dict[str, Any]) -> _Version | None:
         """Return the version of a subject with this schema; it is added where the path is that of all versions."""
@@ -227,13 +291,26 @@ class SchemaRegistryServer:
                 register = True
             case _:
                 return None
+        subject = _normal(subject)
         with self._lock:
-            equal = [each for each in self._versions if (each.text, each.schema_type) == (text, kind)]
-        own = [each for each in equal if each.subject == subject]
+            equal = [
+                each
+                for each in self._versions
+                if (each.text, each.schema_type, each.context) == (text, kind, _context(subject))
+            ]
+            before = [each for each in self._versions if each.subject == subject]
+        own = [each for each in equal if each.subject == subject and not each.deleted]
         if not own and register:
-            self.register(subject, text=text, schema_type=kind, schema_id=equal[0].schema_id if equal else None)
-            return self._find(["subjects", subject, "versions", "latest"])
+            rules = before[-1].rule_set if before else None  # a new version has those of the one before it
+            same = [each for each in equal if each.rule_set == rules]
+            schema_id = same[0].schema_id if same else None
+            self.register(subject, text=text, schema_type=kind, schema_id=schema_id, rule_set=rules)
+            return self._find(["subjects", subject, "versions", "latest"], {})
         return own[0] if own else None
+
+    def _numbers(self, subject: str, *, deleted: bool) -> list[int]:
+        own = [each for each in self._versions if each.subject == _normal(subject)]
+        return [each.version for each in own if deleted or not each.deleted]
 
     def _write(self, request: BaseHTTPRequestHandler, response: _Response) -> None:
         request.close_connection = True
@@ -243,19 +320,45 @@ class SchemaRegistryServer:
                 return
             request.wfile.write(response.data[place : place + step])
 
-    def _find(self, path: list[str]) -> _Version | None:
+    def _find(self, path: list[str], query: Mapping[str, str]) -> _Version | None:
         with self._lock:
             match path:
                 case ["schemas", "ids", schema_id]:
-                    found = [each for each in self._versions if str(each.schema_id) == schema_id]
+                    same = [each for each in self._versions if str(each.schema_id) == schema_id]
+                    found = _in_contexts(same, query.get("subject", ""))
+                    found = found or [each for each in same if each.context == _context(query.get("subject", ""))]
                 case ["schemas", "guids", guid]:
-                    found = [each for each in self._versions if each.guid == guid]
+                    found = sorted(
+                        (each for each in self._versions if each.guid == guid), key=lambda each: not each.context
+                    )
                 case ["subjects", subject, "versions", version]:
-                    of_subject = [each for each in self._versions if each.subject == subject]
-                    found = [each for each in of_subject if version in {"latest", str(each.version)}]
+                    deleted = query.get("deleted") == "true" and version != "latest"
+                    served = [each for each in self._versions if deleted or not each.deleted]
+                    of_subject = _in_contexts(served, subject)
+                    found = [each for each in of_subject if version in {"latest", "-1", str(each.version)}]
                 case _:
                     found = []
             return found[-1] if found else None
+
+
+def _in_contexts(versions: list[_Version], subject: str) -> list[_Version]:
+    """Return those of a subject; of one without a context that the default one has not, those of any other."""
+    own = [each for each in versions if each.subject == _normal(subject)]
+    if own or _context(subject) or not subject:
+        return own
+    return [each for each in versions if _own_name(each.subject) == subject]
+
+
+def _without_context(path: list[str], query: dict[str, str]) -> list[str]:
+    """Return a path without the context that it begins with, which goes into the subject of path or query."""
+    if path[0] != "contexts" or not path[2:]:
+        return path
+    context, rest = f":.{path[1].strip(':').removeprefix('.')}:", path[2:]
+    if rest[0] == "subjects" and rest[1:] and not rest[1].startswith(":."):
+        rest[1] = context + rest[1]
+    elif rest[:2] == ["schemas", "ids"] and not query.get("subject", "").startswith(":."):
+        query["subject"] = context + query.get("subject", "")
+    return rest
 
 
 class _Server(ThreadingHTTPServer):
@@ -282,7 +385,7 @@ def bound_server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) ->
 _ports: set[int] = set()
 
 
-def _send(request: BaseHTTPRequestHandler, status: int, answer: dict[str, Any]) -> None:
+def _send(request: BaseHTTPRequestHandler, status: int, answer: object) -> None:
     body = json.dumps(answer).encode()
     request.send_response(status)
     request.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -17,6 +17,7 @@ from connectors.avro.registered.registry import AvroRegistry, RegisteredSchema
 from connectors.avro.schema.parser import AvroType
 from connectors.registry.frames import Frames, WriterSchemas, find_frames
 from connectors.registry.glue.frames import find_glue_frames
+from connectors.registry.rules import Migrations
 
 __all__ = ["RegisteredFrames", "confluent_frames", "glue_frames"]
 
@@ -28,6 +29,7 @@ class RegisteredFrames:
         registry: gives the writers' schemas.
         find: takes the frames of a batch apart.
         permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
+        reader: the schema of the columns, where that is one of the registry.
         clock: the time in seconds.
     """
 
@@ -37,10 +39,11 @@ class RegisteredFrames:
         find: Callable[[pa.BinaryArray, pa.Array | None], Frames],
         *,
         permissive: bool = False,
+        reader: Migrations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry, self.find = registry, find
-        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, clock=clock)
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader, clock=clock)
 
     def types(self, counts: Mapping[int | str, int]) -> dict[int | str, AvroType | str]:
         """Return each schema, or why it cannot be had."""
@@ -48,13 +51,15 @@ class RegisteredFrames:
         return {schema: found if isinstance(found, str) else found.type for schema, found in fetched.items()}
 
 
-def confluent_frames(registry: AvroRegistry, *, is_key: bool = False, permissive: bool = False) -> RegisteredFrames:
+def confluent_frames(
+    registry: AvroRegistry, *, is_key: bool = False, permissive: bool = False, reader: Migrations | None = None
+) -> RegisteredFrames:
     """Return Confluent's frames, with the ids and GUIDs of keys where `is_key`."""
 
     def find(messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
         return find_frames(messages, headers, is_key=is_key)
 
-    return RegisteredFrames(registry, find, permissive=permissive)
+    return RegisteredFrames(registry, find, permissive=permissive, reader=reader)
 
 
 def glue_frames(registry: AvroRegistry, *, permissive: bool = False) -> RegisteredFrames:

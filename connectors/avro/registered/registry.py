@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.avro.errors import AvroAnalysisError
@@ -12,7 +12,9 @@ from connectors.core.pool import Cache
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
-from connectors.registry.glue.registry import GlueRegistry, common_options
+from connectors.registry.glue.registry import GlueRegistry
+from connectors.registry.lookups import Lookup
+from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
 from connectors.registry.schemas import OWN, Ask, Registry, gather
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class RegisteredSchema:
     text: str
     references: tuple[str, ...]
     type: AvroType
+    migrations: Migrations = NO_MIGRATIONS
 
 
 AvroRegistry = SchemaSource[RegisteredSchema]
@@ -43,8 +46,8 @@ def avro_registry(options: AnyRegistryOptions) -> AvroRegistry:
 
 
 def registry_of(options: AnyRegistryOptions) -> AvroRegistry:
-    """Return the client of a registry: one for all subjects, by its address and authentication."""
-    common = common_options(options) if isinstance(options, GlueOptions) else replace(options, subject=None)
+    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
+    common = options.for_client()
     return _registries.get(common, lambda: avro_registry(common))
 
 
@@ -53,9 +56,9 @@ class AvroForm:
 
     extra = "avro"
 
-    def ask(self, client: RegistryClient, path: str, what: str) -> Any:
+    def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
         """Ask for a schema as a text."""
-        return client.get(path, what)
+        return client.get(lookup)
 
     def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references."""
@@ -63,6 +66,7 @@ class AvroForm:
         text = texts.pop(OWN)
         references = tuple(texts.values())
         try:
-            return RegisteredSchema(schema_id, text, references, parse_schema(text, what, references))
+            kind = parse_schema(text, what, references)
         except AvroAnalysisError as error:
             raise schema_unusable(what, error.what) from None
+        return RegisteredSchema(schema_id, text, references, kind, migrations_of(response, schema_id, what))

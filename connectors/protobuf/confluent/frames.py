@@ -41,6 +41,7 @@ from connectors.registry.frames import (
     schema_header,
 )
 from connectors.registry.glue.frames import GlueFrame
+from connectors.registry.rules import Migrations
 
 __all__ = [
     "ConfluentFraming",
@@ -316,7 +317,8 @@ class FramedDecoder:
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
     Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `extensions`, these are columns too.
+    rows, while it gives others. With `extensions`, these are columns too. The reader's schema is `reader_version` where
+    it is one of the registry.
     """
 
     def __init__(
@@ -328,12 +330,13 @@ class FramedDecoder:
         *,
         extensions: bool = False,
         permissive: bool = False,
+        reader_version: Migrations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry = decoder, reader, registry
         self._framing, self._extensions = framing, extensions
         self._verdicts: dict[SchemaKey, str] = {}
-        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, clock=clock)
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader_version, clock=clock)
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""

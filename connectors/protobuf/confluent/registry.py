@@ -28,6 +28,8 @@ from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 from connectors.registry.glue.registry import GlueRegistry
+from connectors.registry.lookups import Lookup
+from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
 from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, Registry, gather, text_of
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class RegisteredSchema:
     schema_id: int | str  # of Glue the version id; -1 where only its GUID is known
     files: bytes
     main: str
+    migrations: Migrations = NO_MIGRATIONS
 
 
 ProtobufRegistry = SchemaSource[RegisteredSchema]
@@ -73,22 +76,22 @@ class ProtobufForm:
         """When a registry that fails may be asked for a text again, by the monotonic clock."""
         self._gives_text_only = False
 
-    def ask(self, client: RegistryClient, path: str, what: str) -> Any:
+    def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
         """Ask for a schema as a descriptor; for its text where the registry fails at that and gives text (Karapace)."""
         if self._gives_text_only:
-            return client.get(path, what)
+            return client.get(lookup)
         try:
-            return client.get(f"{path}?format=serialized", what)
+            return client.get(lookup, format="serialized")
         except ConnectorError as error:
             if "HTTP 5" not in error.what or time.monotonic() < self._next_text:
                 raise
             self._next_text = time.monotonic() + _TEXT_SECONDS  # most often a registry that fails is down
             try:
-                text = client.get(path, what)
+                text = client.get(lookup)
             except ConnectorError:
                 raise error from None
             try:
-                return client.get(f"{path}?format=serialized", what)  # it may serve again only since then
+                return client.get(lookup, format="serialized")  # it may serve again only since then
             except ConnectorError:
                 self._gives_text_only = True
                 return text
@@ -103,9 +106,10 @@ class ProtobufForm:
                 files[name].name = name
             except (binascii.Error, ValueError, DecodeError):
                 texts[name] = schema
+        migrations = migrations_of(response, schema_id, what)
         main = _name_own(text_of(response, "subject", what, what), files, texts)
         if texts:
-            return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
+            return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main, migrations)
         _check_imports(files, what)
         missing = add_built_in(files)
         if missing:
@@ -115,7 +119,7 @@ class ProtobufForm:
                 "schemaRegistry",
                 "Register that file, and the schema once more with a reference to it.",
             )
-        return RegisteredSchema(schema_id, serialized(files), main)
+        return RegisteredSchema(schema_id, serialized(files), main, migrations)
 
 
 def _name_own(subject: str, files: dict[str, FileDescriptorProto], texts: dict[str, str]) -> str:

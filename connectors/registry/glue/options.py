@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from connectors.core.aws.access import ROLE, URL, check_access, region_from
 from connectors.core.errors import OptionError
@@ -161,6 +161,15 @@ class GlueOptions:
         minimum="0",
         maximum="1h",
     )
+
+    @property
+    def named_subject(self) -> str | None:
+        """The schema's name."""
+        return self.subject
+
+    def for_client(self) -> Self:
+        """Return the options without those that say what is read and written: one client is for all of that."""
+        return dataclasses.replace(self, subject=None, auto_register=False, compression=Compression.NONE)
 
 
 AnyRegistryOptions = RegistryOptions | GlueOptions

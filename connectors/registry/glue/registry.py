@@ -6,7 +6,6 @@ A schema never changes under its version id, so that schemas stay in the process
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -16,13 +15,13 @@ from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
-from connectors.registry.glue.options import Compression, GlueOptions
+from connectors.registry.glue.options import GlueOptions
 from connectors.registry.schemas import SchemaForm, text_of
 
 if TYPE_CHECKING:
     from connectors.registry.glue.client.client import GlueClient
 
-__all__ = ["GlueRegistry", "common_options"]
+__all__ = ["GlueRegistry"]
 
 _MOST_SCHEMAS: Final = 256  # schemas that a client retains
 _UNASSIGNED: Final = str(UUID(int=0))
@@ -30,11 +29,6 @@ _NOT_FOUND: Final = "EntityNotFoundException"
 _EXISTS: Final = "AlreadyExistsException"
 
 S = TypeVar("S")
-
-
-def common_options(options: GlueOptions) -> GlueOptions:
-    """Return the options without those that say what is read and written: one client is for all of that."""
-    return replace(options, subject=None, auto_register=False, compression=Compression.NONE)
 
 
 class GlueRegistry(Generic[S]):
@@ -57,7 +51,7 @@ class GlueRegistry(Generic[S]):
         """See `SchemaSource.by_ids`."""
         return self._batches.get(ids, most_failures, patience)
 
-    def latest(self, subject: str) -> S:
+    def latest(self, subject: str, *, writing: bool = False) -> S:  # noqa: ARG002 - Glue has no rules
         """See `SchemaSource.latest`."""
         what = f"schema {subject} in {self._options.registry_name}"
 
@@ -137,7 +131,7 @@ class GlueRegistry(Generic[S]):
         }
         return self._form.build(described, what, version, self._refer)
 
-    def _refer(self, _path: str, what: str) -> dict[str, Any]:
+    def _refer(self, _subject: str, _version: int, what: str) -> dict[str, Any]:
         raise schema_unusable(what, "a schema of Glue refers to no other")
 
     def _ask(self, operation: str, what: str, **parameters: Any) -> dict[str, Any]:
