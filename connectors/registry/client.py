@@ -28,7 +28,8 @@ from connectors.registry.options import CA_OPTION, CERTIFICATE_OPTION, RegistryO
 
 __all__ = ["RegistryClient"]
 
-_TRANSIENT: Final = {429, 500, 502, 503, 504}
+_TRANSIENT: Final = {408, 425, 429, 500, 502, 503, 504, *range(520, 530)}
+"""Those that Confluent's clients ask again after, and what proxies answer for a server that they cannot reach."""
 _MOST_BYTES: Final = 4 << 20
 _MOST_REDIRECTS: Final = 5
 _MOST_SHOWN: Final = 500

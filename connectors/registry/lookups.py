@@ -22,7 +22,10 @@ _DEFAULT: Final = ":.:"
 _WRONG_REGISTRY: Final = (
     "See that address and context, which the subject names, are those by which the messages were written."
 )
-_NO_VERSION: Final = "Register that version again: it was never there, or was deleted for good."
+_NO_VERSION: Final = (
+    "The version was never there, or was deleted permanently: register the schema again, with a reference to a version "
+    "that exists."
+)
 _NO_SUBJECT: Final = "Check the subject, with its context, and the address; or register a schema under it."
 
 

@@ -151,7 +151,8 @@ class RegistryOptions:
     retry_timeout: float = option(
         "retry.timeout",
         DURATION,
-        "How long a registry that does not answer, or answers 429 or 5xx, is asked again.",
+        "How long a registry that does not answer, or answers HTTP 408, 425, 429, 500, 502, 503, 504 or 520 to 529, is "
+        "asked again. Waits grow to 10s and are random; Retry-After is not read.",
         default="60s",
         minimum="0",
         maximum="1h",

@@ -111,12 +111,31 @@ class Registry(Generic[S]):
         lookup = of_subject(subject, "latest", what := f"subject {subject}")
 
         def ask() -> S:
-            response = self._ask(lookup)
+            try:
+                response = self._ask(lookup)
+            except SourceGoneError as error:
+                raise self._soft_deleted(lookup, subject) or error from None
             self._check_context(response, subject)
             self._check_rules(response, what, Direction.WRITE if writing else Direction.READ)
             return self._form.build(response, what, _id_in(response, what), self._refer(context_of(subject)))
 
         return retry(ask, self._policy)
+
+    def _soft_deleted(self, latest: Lookup, subject: str) -> ConnectorError | None:
+        """Return the error for a subject whose versions are all soft-deleted; None if it has none at all."""
+        path = latest.path.removesuffix("/latest")
+        try:
+            versions = self._client.get(replace(latest, path=path, query=(("deleted", "true"),)))
+        except ConnectorError:
+            return None
+        if not versions:
+            return None
+        return SourceGoneError(
+            "SCHEMA_NOT_FOUND",
+            f"The subject {subject} of the schema registry is soft-deleted, so it has no latest version",
+            self._options.address,
+            "Register a schema under it again, or, to read messages, give the schema of the columns.",
+        )
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> int:
         """Return the id of a schema of a subject; asked for once in a process, since it never changes.

@@ -315,6 +315,12 @@ def test_headers_and_keys_are_nothing_to_glue(glue: GlueRig) -> None:
         (400, "ThrottlingException", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE.*ThrottlingException"),
         (500, "InternalServiceException", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
         (503, "Nonsense", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (408, "Nonsense", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (425, "Nonsense", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (429, "Nonsense", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (400, "LimitExceededException", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (400, "ProvisionedThroughputExceededException", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
+        (400, "RequestTimeoutException", ServiceUnavailableError, "SCHEMA_REGISTRY_UNAVAILABLE"),
         (307, "Nonsense", ConnectorError, "SCHEMA_UNUSABLE.*Nonsense"),
     ],
 )

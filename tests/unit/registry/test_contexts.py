@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -217,7 +217,7 @@ def test_two_contexts_of_topic_and_subject_contradict_each_other(server: SchemaR
 def test_a_subject_that_the_registry_finds_in_another_context_is_named(server: SchemaRegistryServer) -> None:
     # Confluent's looks for a subject in all contexts; its ids would be read as those of the default one.
     avro(server, STAGING, A_B)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: decode_call(None, None, "orders-value", server.address),
         lambda: encode_call("", None, "orders-value", server.address),
     ]

@@ -34,7 +34,10 @@ _UNAVAILABLE: Final = {
     "InternalServiceException",
     "OperationTimeoutException",
     "ConcurrentModificationException",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
 }
+_TRANSIENT: Final = {408, 425, aws.TOO_MANY_REQUESTS}  # besides 5xx; the first two are a proxy's
 _REFUSED: Final = {"InvalidInputException", "ResourceNumberLimitExceededException"}
 _WRITES: Final = {"RegisterSchemaVersion", "CreateSchema"}
 
@@ -74,7 +77,7 @@ def _service_error(operation: str, what: str, response: Mapping[str, Any], role:
     error, name = response.get("Error", {}), aws.error_name(response)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     why = f"{operation} was answered {name or status}{aws.cleaned(error.get('Message') or error.get('message') or '')}"
-    if name in _UNAVAILABLE or status >= aws.SERVER_ERROR or status == aws.TOO_MANY_REQUESTS:
+    if name in _UNAVAILABLE or status >= aws.SERVER_ERROR or status in _TRANSIENT:
         return _unavailable(what, why, "retry.timeout says how long it is asked again.")
     if name in aws.ACCESS_DENIED.split():
         of_role = operation.startswith("AssumeRole")
