@@ -196,6 +196,7 @@ _REGISTRY_GROUPS = (
         "confluent.schema.registry.ssl.ca.location",
     ),
     Group("Time limits", "from, to", "request.timeout"),
+    Group("Rules of schemas", "from", "ignore.read.rules"),
 )
 
 

@@ -55,6 +55,7 @@ GUID_END: Final = 17
 _LONG_ID_END: Final = 9
 _FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
 _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
+_MOST_SCHEMAS: Final = 256  # of one batch, as many as a client retains: no writer may cost a request for each row
 _MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 
 S = TypeVar("S", bound=Ruled)
@@ -263,14 +264,15 @@ class WriterSchemas(Generic[S]):
             ConnectorError: for what is wrong with the registry and not with a row.
         """
         order = sorted(wanted, key=lambda schema: -rows.get(schema, 0))
-        results = self._fetch(registry, order)
+        results = self._fetch(registry, order[:_MOST_SCHEMAS])
+        reasons = (
+            f"the registry gives none for {_MOST_FAILURES} others of this batch",
+            f"{_MOST_SCHEMAS} others of this batch have as many rows or more",
+        )
         return {
             schema: results.get(schema)
-            or (
-                f"has the schema {schema}, which was not asked for: the registry gives none for "
-                f"{_MOST_FAILURES} others of this batch"
-            )
-            for schema in order
+            or f"has the schema {schema}, which was not asked for: {reasons[place >= _MOST_SCHEMAS]}"
+            for place, schema in enumerate(order)
         }
 
     def _fetch(self, registry: SchemaSource[S], wanted: list[int | str]) -> dict[int | str, S | str]:

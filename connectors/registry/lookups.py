@@ -14,7 +14,19 @@ from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
 from uuid import UUID
 
-__all__ = ["Lookup", "address_context", "by_id", "context_of", "name_of", "normal_context", "of_subject", "qualified"]
+from connectors.registry.errors import schema_unusable
+
+__all__ = [
+    "Lookup",
+    "address_context",
+    "by_id",
+    "context_of",
+    "name_of",
+    "normal_context",
+    "of_subject",
+    "qualified",
+    "subject_path",
+]
 
 _CONTEXT: Final = re.compile(r":(\.[^:]*):?")
 _ADDRESS_CONTEXT: Final = re.compile(r"/contexts/([^/]+)$")
@@ -62,10 +74,17 @@ def by_id(schema: int | str, context: str | None) -> Lookup:
 
 def of_subject(subject: str, version: int | str, what: str) -> Lookup:
     """Return the request for a version of a subject; a number is found where it is soft-deleted too."""
-    path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+    path = f"{subject_path(subject, what)}/versions/{version}"
     if version == "latest":
         return Lookup(path, what, _NO_SUBJECT)
     return Lookup(path, what, _NO_VERSION, (("deleted", "true"),))
+
+
+def subject_path(subject: str, what: str) -> str:
+    """Return the path of a subject; SCHEMA_UNUSABLE for a name that a path takes as another one."""
+    if subject in {"", ".", ".."}:
+        raise schema_unusable(what, f"its subject is {subject!r}, which cannot be part of a URL")
+    return f"/subjects/{quote(subject, safe='')}"
 
 
 def context_of(subject: str | None) -> str | None:

@@ -101,8 +101,8 @@ def _unsupported(what: str, rules: str, direction: Direction) -> ConnectorError:
     action = (
         "Write with a client of Confluent that applies them, or by a schema without such rules."
         if writing
-        else "Read with a client of Confluent that applies them, or set the option ignore.read.rules=true to get "
-        "values as they are stored: encrypted fields stay encrypted."
+        else "Read with a client of Confluent that applies them, or set ignore.read.rules=true in schemaRegistry to "
+        "get values as they are stored: encrypted fields stay encrypted."
     )
     return ConnectorError(
         "SCHEMA_RULE_UNSUPPORTED",

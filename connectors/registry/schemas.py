@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
-from urllib.parse import quote
 from uuid import UUID
 
 from connectors.core.errors import ConnectorError, SourceGoneError
@@ -19,7 +18,7 @@ from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
-from connectors.registry.lookups import Lookup, by_id, context_of, normal_context, of_subject, qualified
+from connectors.registry.lookups import Lookup, by_id, context_of, normal_context, of_subject, qualified, subject_path
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import Direction, check_rules
 
@@ -150,7 +149,7 @@ class Registry(Generic[S]):
             ConnectorError: as `RegistryClient.post`; SCHEMA_NOT_FOUND where the subject has no such schema.
         """
         subject = qualified(subject, self._context)
-        path, what = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}", f"schema of {subject}"
+        path = subject_path(subject, what := f"schema of {subject}") + ("/versions" if register else "")
 
         def ask() -> int:
             response = self._client.post(path, what, {"schema": text, "schemaType": schema_type})
