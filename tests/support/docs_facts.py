@@ -434,6 +434,7 @@ def known_names() -> frozenset[str]:
     others |= {"allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"}  # of JSON Schema
     others |= {"dependentSchemas", "unevaluatedProperties"}
     others |= {"ignoreNullFields", "contentId", "globalId"}  # of Spark's to_json, and Apicurio's
+    others |= {"ruleSet", "domainRules", "encodingRules", "migrationRules", "onFailure"}  # of Confluent's registry
     return frozenset(option_names() | columns | parameters | methods | protobuf | others)
 
 
