@@ -59,7 +59,7 @@ SPARK_OPTIONS = {"checkpointLocation", "path", "queryName"}
 SPARK_OPTIONS |= {"asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs"}
 # Those of Spark itself and of jars, which have options of their own.
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
-FOREIGN_FORMATS = {"kafka", "parquet", "delta", "jdbc", "memory", "console", "noop", "rate"}
+FOREIGN_FORMATS = {"kafka", "parquet", "delta", "jdbc", "memory", "console", "noop", "rate", "queue"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,11 @@ def import_violations(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         if module.split(".")[0] == "connectors":
             if module not in {*PUBLIC_MODULES, *TESTING_MODULES}:
                 yield f"{module} is imported and not public"
-            elif name and name not in importlib.import_module(module).__all__:
+            elif (
+                name
+                and name not in importlib.import_module(module).__all__
+                and f"{module}.{name}" not in PUBLIC_MODULES
+            ):
                 yield f"{module} promises no {name}"
         elif module.split(".")[0] in {"pyspark", "tools"}:
             found = importlib.import_module(module)

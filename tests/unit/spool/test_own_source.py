@@ -15,7 +15,8 @@ from connectors.core.formats import spool_connector
 from connectors.core.options.declaration import declared_options
 from connectors.pubsub.datasource import PubSubStreamReader
 from connectors.pubsub.options.source import PubSubReadOptions
-from connectors.spool import SpoolBatchReader, SpoolOptions, SpoolStreamReader
+from connectors.spool import SpoolBatchReader, SpoolOptions, SpoolStreamReader, stats
+from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
 from tests.support.sqs_rig import EXAMPLES
 
 GIVEN = {"queueUrl": "http://127.0.0.1:1/q", "spoolLocation": "/data/spool"}
@@ -82,5 +83,30 @@ def test_the_public_names_load_no_spark_before_a_reader_is_asked_for() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
-def test_the_example_has_at_most_150_lines() -> None:
-    assert len((EXAMPLES / "sqs_source.py").read_text(encoding="utf-8").splitlines()) <= 150
+def test_the_examples_are_as_short_as_the_page_says() -> None:
+    lines = {
+        name: (EXAMPLES / f"{name}_source.py").read_text(encoding="utf-8").splitlines() for name in ("queue", "sqs")
+    }
+    assert len([line for line in lines["queue"] if line.strip()]) <= 40
+    assert len(lines["sqs"]) <= 150
+
+
+def test_the_page_shows_the_smallest_source_as_it_is() -> None:
+    page = (EXAMPLES.parent / "docs/how-to/write-a-source.md").read_text(encoding="utf-8")
+    assert (EXAMPLES / "queue_source.py").read_text(encoding="utf-8") in page
+
+
+def test_the_smallest_source_gives_each_message_once_though_each_process_delivers_all_again(tmp_path: Path) -> None:
+    options = {"spoolLocation": str(tmp_path / "spool"), "maxRecordsPerTrigger": "300"}
+    sink = FolderSink(tmp_path / "sink")
+    with StreamingQuery(
+        "queue_source:QueueDataSource", options, checkpoint=tmp_path / "checkpoint", sink=sink
+    ) as query:
+        query.run_until(lambda _: sink.rows() >= 300, 60.0)
+        query.kill()
+        query.restart()
+        query.run_until(lambda _: sink.rows() >= 1000, 60.0)
+        query.process_available()
+    found = sink.lost_and_doubled([f"id-{number}" for number in range(1000)], "id")
+    assert (found.lost, found.doubled) == ([], [])
+    assert stats(options["spoolLocation"]).duplicates > 0
