@@ -38,11 +38,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Batch:
-    """The bytes of a batch, padded, and which rows cannot be read."""
+    """The bytes of a batch, padded, which rows cannot be read, and how many items of no byte each has had so far."""
 
     data: npt.NDArray[np.uint8]
     words: Words
     dead: Mask
+    empty_items: Places
     errors: dict[int, str] = field(default_factory=dict)
 
 
@@ -92,7 +93,7 @@ class ColumnDecoder:
             data[: end - begin] = np.frombuffer(messages.buffers()[2], np.uint8)[begin:end]
         words = np.ndarray(len(data) - 7, np.dtype("<u8"), data, strides=(1,))
         places = bounds.astype(np.int64) - begin
-        batch = Batch(data, words, np.zeros(len(messages), np.bool_))
+        batch = Batch(data, words, np.zeros(len(messages), np.bool_), np.zeros(len(messages), np.int64))
         cursor = Cursor(np.arange(len(messages)), places[:-1].copy(), places[1:])
         values = self._read(batch, self._plan, cursor, 0)
         return values, batch.errors
@@ -310,18 +311,18 @@ class ColumnDecoder:
         """Read arrays and maps, block by block; in a block the first item of each row, then the second, and so on."""
         assert node.item is not None  # noqa: S101 - of an array or a map
         items = _Items(node.item, [], [])
-        totals = np.zeros(len(cursor.rows), np.int64)
         pending = np.arange(len(cursor.rows))
         while len(pending):
             block = cursor.pick(pending)
-            counts = self._counts(batch, node, block, totals[pending])
+            counts = self._counts(batch, node, block)
             cursor.place[pending] = block.place
             pending, counts = pending[counts > 0], counts[counts > 0]
-            totals[pending] += counts
+            if node.arrow is None and not node.item.least:
+                continue  # there is nothing to read, however many there are
             self._block(batch, items, cursor, (pending, counts.copy()), level + 1)
         return None if node.arrow is None else items.column(node, len(cursor.rows))
 
-    def _counts(self, batch: Batch, node: Node, cursor: Cursor, totals: Places) -> Places:
+    def _counts(self, batch: Batch, node: Node, cursor: Cursor) -> Places:
         """Read how many items come next; 0 at the end, and where there is no room for them."""
         assert node.item is not None  # noqa: S101 - of an array or a map
         item, counts = node.item, unzigzag(self._raw(batch, cursor))
@@ -336,8 +337,11 @@ class ColumnDecoder:
             self._fail(batch, part, bad, _EARLY)
             counts[sized] = unzigzag(self._raw(batch, part))  # of the next block
             cursor.place[sized] = part.place
-        room = (cursor.end - cursor.place) // item.least if item.least else EMPTY_ITEMS - totals
-        bad = (counts > room) | (counts < 0)
+        if item.least:
+            bad = (counts > (cursor.end - cursor.place) // item.least) | (counts < 0)
+        else:
+            np.add.at(batch.empty_items, cursor.rows, np.clip(counts, 0, EMPTY_ITEMS + 1))
+            bad = (batch.empty_items[cursor.rows] > EMPTY_ITEMS) | (counts < 0)
         if bad.any():
             self._fail(batch, cursor, bad, "has a list of items, which do not fit")
         if batch.errors:
@@ -380,6 +384,7 @@ class ColumnDecoder:
             begin = int(cursor.place[which])
             data = batch.data[begin : int(cursor.end[which])].tobytes()
             one = cursor.pick(np.array([which]))
+            self._rows.empty_items = int(batch.empty_items[one.rows[0]])
             try:
                 values, size = self._rows.items(items.node, data, count)
             except BadRowError as error:
@@ -387,6 +392,7 @@ class ColumnDecoder:
                 cursor.place[which] = one.place[0]
                 continue
             cursor.place[which] = begin + size
+            batch.empty_items[one.rows[0]] = self._rows.empty_items
             column = None if items.node.arrow is None else column_of(values, items.node.arrow)
             items.add(np.full(count, which), column)
 

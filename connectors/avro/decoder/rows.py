@@ -24,7 +24,7 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value at a place; returns it and the place behind it. IndexError where the message ends before."""
 
 LEVELS: Final = 150  # of recursion in a message: Python's own limit is 1,000 calls
-EMPTY_ITEMS: Final = 100_000  # items of no byte in one list: any number of them fits into ten bytes
+EMPTY_ITEMS: Final = 1000  # items of no byte in a message: any number of them fits into ten bytes
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 _MORE: Final = 128
@@ -141,12 +141,14 @@ class RowDecoder:
     def __init__(self, plan: Node, *, strict: bool) -> None:
         self._strict = strict
         self._depth = 0
+        self.empty_items = 0
+        """How many items of no byte the message has had so far."""
         self._made: dict[int, Read] = {}
         self._read = self.reader(plan)
 
     def decode(self, data: bytes) -> Any:
         """Return the value of a message; BadRowError says why there is none."""
-        self._depth = 0
+        self._depth = self.empty_items = 0
         try:
             return self._read(data, 0)[0]
         except _FieldError as error:
@@ -233,8 +235,8 @@ class RowDecoder:
     def _list(self, node: Node) -> Read:
         assert node.item is not None  # noqa: S101 - of an array or a map
         item = node.item
-        read_item, least, is_map = self.reader(item), item.least, node.kind == "map"
-        dropped = node.arrow is None
+        read_item, is_map, dropped = self.reader(item), node.kind == "map", node.arrow is None
+        nothing_to_read = dropped and not item.least
 
         def read(data: bytes, place: int) -> tuple[list[Any], int]:
             self._enter()
@@ -248,11 +250,9 @@ class RowDecoder:
                         continue
                 if count == 0:
                     break
-                room = (len(data) - place) // least if least else EMPTY_ITEMS - len(values)
-                if count > room:
-                    raise BadRowError(f"has a list of {count} items, which do not fit")
+                self._check_items(count, item.least, len(data) - place)
                 try:
-                    for _ in range(count):
+                    for _ in range(0 if nothing_to_read else count):
                         value, place = read_item(data, place)
                         values.append(value)
                 except (IndexError, BadRowError) as error:
@@ -261,6 +261,13 @@ class RowDecoder:
             return (_entries(values) if is_map and not dropped else values), place
 
         return read
+
+    def _check_items(self, count: int, least: int, room: int) -> None:
+        """Refuse more items than so many bytes can hold; `least` is the least number of bytes of one."""
+        if not least:
+            self.empty_items += count
+        if self.empty_items > EMPTY_ITEMS or (least and count > room // least):
+            raise BadRowError(f"has a list of {count} items, which do not fit")
 
     def _record(self, node: Node) -> Read:
         if node.arrow is None:

@@ -46,14 +46,21 @@ class _Aliases:
         self._find(reader, set())
 
     def _find(self, schema: AvroType, seen: set[int]) -> None:
+        """Collect the aliases in the order in which Java does, whose later ones replace those before them."""
+        self.types |= dict.fromkeys(schema.aliases, schema.name)
         if id(schema) in seen:
             return
-        seen.add(id(schema))
-        self.types |= dict.fromkeys(schema.aliases, schema.name)
+        if schema.kind == "record":
+            seen.add(id(schema))
         for field in schema.fields:
             if field.aliases:
                 self.fields.setdefault(schema.name, {}).update(dict.fromkeys(field.aliases, field.name))
-        for inner in schema.inner():
+            self._find(field.type, seen)
+        if (
+            schema.name in self.fields
+        ):  # one dictionary for all names of a record, also if another record has one of them
+            self.fields |= dict.fromkeys(schema.aliases, self.fields[schema.name])
+        for inner in [*schema.branches, *([] if schema.items is None else [schema.items])]:
             self._find(inner, seen)
 
     def applied(self, schema: AvroType) -> AvroType:

@@ -174,6 +174,26 @@ ALIASED: list[tuple[str, Any, Any, bytes]] = [
         ),
         b"\2\2",
     ),
+    (
+        "a record's alias that is the name of a record with aliases of fields: Java has one table for both",
+        record("R", ("x", record("A", ("p", "int"))), ("y", ["null", record("B", ("q", "int"), ("r", "int"))])),
+        record(
+            "R",
+            ("x", record("A", ("p", "int"), aliases=["B"])),
+            ("y", ["null", record("B", ("new", "int", {"aliases": ["q"]}), ("r", "int"))]),
+        ),
+        b"\2\2\2\4",
+    ),
+    (
+        "as before, and the first record has aliases of fields too",
+        record("R", ("x", record("A", ("p", "int"))), ("y", ["null", record("B", ("q", "int"), ("r", "int"))])),
+        record(
+            "R",
+            ("x", record("A", ("o", "int", {"aliases": ["p"]}), aliases=["B"])),
+            ("y", ["null", record("B", ("new", "int", {"aliases": ["q"]}), ("r", "int"))]),
+        ),
+        b"\2\2\2\4",
+    ),
 ]
 
 X = record("R", ("x", "int"))

@@ -191,6 +191,22 @@ def test_records_that_are_dropped_are_read_alike_by_rows_and_by_columns() -> Non
     assert set(decoded.errors) == {2, 3}
 
 
+def zigzag(number: int) -> bytes:
+    return encode("long", number)
+
+
+@pytest.mark.parametrize("item", ["null", record("Empty"), record("Nulls", ("a", "null"), ("b", record("Empty")))])
+@pytest.mark.parametrize("lists", [1, 400])
+def test_items_of_no_byte_are_bounded_by_message_and_not_by_list(item: Any, lists: int) -> None:
+    writer = record("R", ("a", {"type": "array", "items": {"type": "array", "items": item}}), ("k", "int"))
+    inner = {count: (zigzag(count) + b"\0" if count else b"\0") * lists for count in (0, 900 // lists, 90_000)}
+    messages = [zigzag(lists) + each + b"\0\2" for each in inner.values()]
+    for reader in (writer, record("R", ("k", "int"))):
+        decoded = decode([*messages, None], writer, reader)
+        assert set(decoded.errors) == {2}
+        assert [row and row["k"] for row in decoded.values.to_pylist()] == [1, 1, None, None]
+
+
 def plan_seconds(writer: Any, reader: Any) -> float:
     texts = json.dumps(writer), json.dumps(reader)
     start = time.process_time()
