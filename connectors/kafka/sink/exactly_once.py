@@ -28,7 +28,7 @@ from connectors.kafka.client.factory import client_exception, group_denied, open
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of
 from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Markers, for_each
-from connectors.kafka.sink.rows import Columns, records
+from connectors.kafka.sink.rows import Columns, records, time_range
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
 __all__ = ["ExactlyOnce", "KafkaCommitMessage", "finish_batch", "query_run"]
@@ -271,7 +271,8 @@ class _TaskWrite:
             if batch.num_rows:
                 transaction.begin()
                 rows = digest.counted(records(batch, settings.columns))
-                transaction.sink.send(with_dedup_headers(rows, task, numbers) if dedup_headers else rows)
+                rows = with_dedup_headers(rows, task, numbers) if dedup_headers else rows
+                transaction.sink.send(rows, time_range(batch, settings.columns))
         transaction.begin()
         transaction.sink.finish()
         failpoint("kafka.rows_sent")

@@ -31,9 +31,8 @@ class RefusedRows:
         self._text = text
         self._rows = self._without_key = self._bytes = self._most_bytes = 0
         self._largest = ""
-        self._times: list[int] = []
 
-    def add(self, key_bytes: int | None, value_bytes: int | None, milliseconds: int = 0) -> None:
+    def add(self, key_bytes: int | None, value_bytes: int | None) -> None:
         """Add a row: the length of its key and value, None for null, and its timestamp, 0 for the time of writing."""
         size = (key_bytes or 0) + (value_bytes or 0)
         self._rows += 1
@@ -41,8 +40,6 @@ class RefusedRows:
         self._without_key += key_bytes is None
         if not self._largest or size > self._most_bytes:
             self._most_bytes, self._largest = size, f"{_sized('key', key_bytes)} and {_sized('value', value_bytes)}"
-        if milliseconds:
-            self._times = [min([milliseconds, *self._times]), max([milliseconds, *self._times])]
 
     def accepts(self, name: str, topic: str, partition: int | None) -> bool:
         """Return whether a row that was refused with this error belongs here."""
@@ -52,35 +49,38 @@ class RefusedRows:
         """Return whether this only says that another record of the request is at fault, and an error is of that one."""
         return self.name == DIFFERENT_RECORD != name
 
-    def error(self) -> ConnectorError:
-        """Return our error, with the facts of the rows where they may have caused it."""
+    def error(self, times: tuple[int, int] = (0, 0)) -> ConnectorError:
+        """Return our error, with the facts of the rows where they may have caused it.
+
+        `times` are the first and the last timestamp of the task's rows in milliseconds, 0 where they have none.
+        """
         where = record_place(self.topic, self.partition)
         error = named_error(self.name, self._text, where, retriable=False)
         if isinstance(error, SourceGoneError):
             return gone(where, of_rows=True)
         if error.code not in _OF_ROWS or not self._rows:
             return error
-        return type(error)(error.code, f"{error.what}. {self._facts()}", where, error.action)
+        return type(error)(error.code, f"{error.what}. {self._facts()}. {_stamped(*times)}", where, error.action)
 
     def _facts(self) -> str:
         if self._rows == 1:
-            facts = f"The row has {self._largest}, and {self._stamped()}"
-        else:
-            facts = (
-                f"The request has {self._rows} rows with {self._bytes} bytes in keys and values, {self._without_key} "
-                f"of them without a key; the largest has {self._largest}. The request has {self._stamped()}"
-            )
-        return facts
-
-    def _stamped(self) -> str:
-        if not self._times:
-            return "the time of writing as timestamp"
-        first, last = (_EPOCH + dt.timedelta(milliseconds=min(each, _LATEST_MS)) for each in self._times)
-        if first == last:
-            return f"the timestamp {first.isoformat(timespec='milliseconds')}"
+            return f"The row has {self._largest}"
         return (
-            f"timestamps from {first.isoformat(timespec='milliseconds')} to {last.isoformat(timespec='milliseconds')}"
+            f"The request has {self._rows} rows with {self._bytes} bytes in keys and values, {self._without_key} of "
+            f"them without a key; the largest has {self._largest}"
         )
+
+
+def _stamped(first: int, last: int) -> str:
+    if not first:
+        return "The rows have the time of writing as timestamp"
+    times = [
+        (_EPOCH + dt.timedelta(milliseconds=min(each, _LATEST_MS))).isoformat(timespec="milliseconds")
+        for each in (first, last)
+    ]
+    if first == last:
+        return f"The rows written so far have the timestamp {times[0]}"
+    return f"The rows written so far have timestamps from {times[0]} to {times[1]}"
 
 
 def size_of(content: bytes | None) -> int | None:

@@ -15,7 +15,7 @@ from connectors.kafka.offsets import refuse_nul
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["MOST_TOPIC_BYTES", "Columns", "Record", "check_columns", "records"]
+__all__ = ["MOST_TOPIC_BYTES", "Columns", "Record", "check_columns", "records", "time_range"]
 
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
@@ -139,9 +139,22 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     return zip(topics, keys, binary_column(batch, "value").to_pylist(), partitions, times, headers, strict=True)
 
 
+def time_range(batch: pa.RecordBatch, columns: Columns) -> tuple[int, int]:
+    """Return the first and the last time of a batch in milliseconds; 0 where its rows have none."""
+    if not columns.timestamp:
+        return 0, 0
+    ends = pc.min_max(_microseconds(batch))
+    first, last = ((ends[end].as_py() or 0) // _MICROSECONDS_PER_MS for end in ("min", "max"))
+    return first, last
+
+
+def _microseconds(batch: pa.RecordBatch) -> pa.Array:
+    return batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+
+
 def _times(batch: pa.RecordBatch) -> list[int]:
     """Return the column of times in milliseconds; 0, which means now to the client, for null."""
-    microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    microseconds = _microseconds(batch)
     least = pc.min_max(microseconds)["min"].as_py()
     if least is not None and least < _MICROSECONDS_PER_MS:
         raise ConnectorError(

@@ -39,7 +39,7 @@ from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again
 from connectors.kafka.sink.refused import RefusedRows, size_of
-from connectors.kafka.sink.rows import MOST_TOPIC_BYTES, Columns, Record, records
+from connectors.kafka.sink.rows import MOST_TOPIC_BYTES, Columns, Record, records, time_range
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
 __all__ += ["with_dedup_headers"]
@@ -68,6 +68,8 @@ class RecordSink:
         self._error: ConnectorError | None = None
         self._refused: RefusedRows | None = None
         """The rows that share the first error of a record, until it is raised."""
+        self._times = (0, 0)
+        """The first and the last timestamp of the task's records so far, in milliseconds; 0 where they have none."""
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
         self._last_word = LastWord()
@@ -87,7 +89,7 @@ class RecordSink:
         }
         self.producer = open_producer(settings, {**fixed, **(own or {})})
 
-    def _delivered(self, error: Any, message: Any, headers: Any = None, milliseconds: int = 0) -> None:
+    def _delivered(self, error: Any, message: Any, headers: Any = None) -> None:
         is_confirmed = error is None and message.offset() is not None
         if is_confirmed and not self._unconfirmed:
             return
@@ -95,7 +97,7 @@ class RecordSink:
         if is_confirmed and (topic, partition, key) not in self._unconfirmed_keys:
             return
         if error is not None:
-            self._note_refused(error, message, milliseconds)
+            self._note_refused(error, message)
         elif self._is_transactional:
             self._error = self._first_error() or unconfirmed(record_place(topic, partition))
         else:
@@ -103,7 +105,7 @@ class RecordSink:
             if key is not None:
                 self._unconfirmed_keys.add((topic, partition, key))
 
-    def _note_refused(self, error: Any, message: Any, milliseconds: int) -> None:
+    def _note_refused(self, error: Any, message: Any) -> None:
         """Keep the first error of a record, with all records that are reported with it."""
         name, topic, partition = error.name(), message.topic(), message.partition()
         refused = self._refused
@@ -111,11 +113,11 @@ class RecordSink:
             self.late = topic if name == LATE else None
             refused = self._refused = RefusedRows(name, str(error.str()), topic, partition)
         if refused is not None and refused.accepts(name, topic, partition):
-            refused.add(size_of(message.key()), size_of(message.value()), milliseconds)
+            refused.add(size_of(message.key()), size_of(message.value()))
 
     def _first_error(self) -> ConnectorError | None:
         if self._error is None and self._refused is not None:
-            self._error = self._last_word.explain(self._refused.error())
+            self._error = self._last_word.explain(self._refused.error(self._times))
         return self._error
 
     def _note(self, error: Any) -> None:
@@ -129,14 +131,20 @@ class RecordSink:
             self.check()
         except CredentialsError:
             self._error = self._refused = None
+        self._times = (0, 0)
         self._last_word.begin()
 
     def check(self) -> None:
         """Process the client's reports; raises the first error."""
         self._serve(0)
 
-    def send(self, records: Iterable[Record]) -> None:
-        """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
+    def send(self, records: Iterable[Record], times: tuple[int, int] = (0, 0)) -> None:
+        """Put records into the queue; wait while it is full. Raises the first error of any record so far.
+
+        `times` are their first and last timestamp: reports of errors have none, and a callback for each record would
+        double the time of sending it.
+        """
+        self._times = min(filter(None, (self._times[0], times[0])), default=0), max(self._times[1], times[1])
         if self._unconfirmed:
             self.finish()  # soon, because what has to be written again, with later records of its keys, is held
         refused = client_exception()
@@ -145,9 +153,7 @@ class RecordSink:
         before, number = self._given, 0
         for number, record in enumerate(records, 1):
             topic, key, value, partition, timestamp, headers = record
-            report = None
-            if (repeats and headers) or timestamp:  # a report of an error says neither
-                report = partial(self._delivered, headers=headers, milliseconds=timestamp)
+            report = partial(self._delivered, headers=headers) if repeats and headers else None  # it does not say them
             looked_up = False
             while True:
                 try:
@@ -175,8 +181,8 @@ class RecordSink:
         if name == "_INVALID_ARG" and len(topic.encode()) > MOST_TOPIC_BYTES:
             name = "TOPIC_EXCEPTION"  # as a broker has it of a name that the client takes
         refused = RefusedRows(name, str(problem.str()), topic, partition)
-        refused.add(size_of(key), size_of(value), timestamp)
-        return refused.error()
+        refused.add(size_of(key), size_of(value))
+        return refused.error((timestamp, timestamp))
 
     def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
         """Return whether a record was refused for a partition that was added since the client asked for the topic."""
@@ -371,7 +377,8 @@ def produce_batches(
                 sink.send(batch, columns)
             else:
                 converted: Iterable[Record] = records(batch, columns)
-                sink.send(converted if task is None else with_dedup_headers(converted, task, numbers))
+                converted = converted if task is None else with_dedup_headers(converted, task, numbers)
+                sink.send(converted, time_range(batch, columns))
             rows += batch.num_rows
         sink.finish()
     except ServiceUnavailableError as error:

@@ -88,7 +88,7 @@ def test_each_error_that_a_row_may_cause_says_what_of_it_and_what_to_do(
         write(kafka, key=[b""], value=[b"v"])
     assert caught.value.code == code
     assert caught.value.where == "orders-0"
-    assert "The row has a key of 0 bytes and a value of 1 byte, and the time of writing" in caught.value.what
+    assert "The row has a key of 0 bytes and a value of 1 byte. The rows have the time of writing" in caught.value.what
     assert action in caught.value.action
     write(kafka, key=[b""], value=[b"v"])  # the next task works
 
@@ -114,8 +114,8 @@ def test_a_refused_timestamp_is_named(kafka: MockKafka) -> None:
 
 def test_a_timestamp_beyond_the_times_of_python_is_still_an_error() -> None:
     refused = RefusedRows("INVALID_TIMESTAMP", "Invalid timestamp", TOPIC, 0)
-    refused.add(None, 1, 2**62)
-    assert "9999-12-31T23:59:59.999+00:00" in refused.error().what
+    refused.add(None, 1)
+    assert "9999-12-31T23:59:59.999+00:00" in refused.error((2**62, 2**62)).what
 
 
 def test_a_transaction_says_it_too(kafka: MockKafka) -> None:
