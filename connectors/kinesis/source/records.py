@@ -8,6 +8,7 @@ An aggregate of the Kinesis Producer Library is many records of a user in one re
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,11 +44,9 @@ _RECORDS: Final = 3
 _PARTITION_KEY_INDEX: Final = 1
 _HASH_KEY_INDEX: Final = 2
 _DATA: Final = 3
-_LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
-"""The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
-
-Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's memory.
-"""
+_LONGEST_KEY: Final = 256
+_LARGEST_HASH_KEY: Final = (1 << 128) - 1
+_HASH_KEY: Final = re.compile(r"0|[1-9][0-9]{0,38}")
 
 
 class Aggregate:
@@ -67,7 +66,7 @@ class Aggregate:
                 self._note(*_bytes(begin, end))
             elif number in {_PARTITION_KEYS, _HASH_KEYS}:
                 keys: list[Any] = self._keys if number == _PARTITION_KEYS else self._hash_keys
-                keys.append(_key(message, *_bytes(begin, end), _LONGEST[number]))
+                keys.append(_legal_key(message[slice(*_bytes(begin, end))].decode(), number))
         if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
             raise IndexError("there is no such key")
         self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
@@ -174,10 +173,18 @@ def _bytes(begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _key(message: bytes, begin: int, end: int, longest: int) -> str:
-    key = message[begin:end].decode()
-    if len(key) > longest:
-        raise ValueError("a key is longer than the service allows")
+def _legal_key(key: str, table: int) -> str:
+    """Return a key that PutRecord takes as a PartitionKey or ExplicitHashKey; any other raises a `ValueError`.
+
+    Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's
+    memory. A key that the service refuses would also end a query that writes the rows to a stream again.
+    """
+    if table == _PARTITION_KEYS:
+        is_legal = 1 <= len(key) <= _LONGEST_KEY
+    else:
+        is_legal = _HASH_KEY.fullmatch(key) is not None and int(key) <= _LARGEST_HASH_KEY
+    if not is_legal:
+        raise ValueError("the service refuses this key")
     return key
 
 

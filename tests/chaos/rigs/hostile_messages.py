@@ -39,7 +39,6 @@ __all__ = ["MESSAGES"]
 
 EXAMPLES = 20
 """Batches of rows an attempt, as making generated descriptors takes most of its time."""
-LONGEST_KEYS = {"partition_key_table": 256, "explicit_hash_key_table": 39}
 
 
 @contextmanager
@@ -190,9 +189,12 @@ def _by_protobuf(kind: Any, body: bytes) -> list[tuple[bytes, str, str | None]] 
     """The records of an aggregate by protobuf's own parser; None for a record like any other."""
     try:
         parsed = kind.FromString(body)
-        for name, longest in LONGEST_KEYS.items():
-            if any(len(key) > longest for key in getattr(parsed, name)):
-                return None
+        if not all(1 <= len(key) <= 256 for key in parsed.partition_key_table):
+            return None
+        if not all(
+            key == "0" or (key.isascii() and key.isdigit() and key[0] != "0") for key in parsed.explicit_hash_key_table
+        ):
+            return None
         return [
             (
                 each.data,
