@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from socketserver import ThreadingMixIn
 from typing import Any, Final, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import install_command
 from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 
 try:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.openmetrics import parser
     from prometheus_client.registry import Collector
@@ -29,7 +34,59 @@ __all__ = ["Exporter", "parse_metrics"]
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
 _REMEMBERED: Final = 100
+_MOST_CLIENTS: Final = 32
+"""Requests that are answered at a time, each in a thread of the driver."""
+_CLIENT_SECONDS: Final = 10.0
 _CHOOSE: Final = "Choose another port, or 0 for a free one."
+
+
+class _Handler(WSGIRequestHandler):
+    """Waits so long for a client that says nothing, or does not take its response."""
+
+    timeout = _CLIENT_SECONDS
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Serves clients that the driver need not trust: beyond `_MOST_CLIENTS`, the one that came first is cut off."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        self._clients: dict[Any, None] = {}
+        self._clients_lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread of its own."""
+        with self._clients_lock:
+            self._clients[request] = None
+            if len(self._clients) > _MOST_CLIENTS:
+                first = next(iter(self._clients))
+                del self._clients[first]
+                with contextlib.suppress(OSError):  # it may have hung up
+                    first.shutdown(socket.SHUT_RDWR)  # which ends what its thread waits for
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._clients_lock:
+            self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over clients that hang up or say nothing; anything else is for standard error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _serve(port: int, address: str, registry: CollectorRegistry) -> _Server:
+    family, *_ = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    of_family = type("_ServerOfFamily", (_Server,), {"address_family": family})
+    return make_server(address, port, make_wsgi_app(registry), of_family, _Handler)
 
 
 class Exporter(Collector):
@@ -48,7 +105,7 @@ class Exporter(Collector):
         registry = CollectorRegistry()
         registry.register(self)
         try:
-            self._server, self._thread = start_http_server(port, address, registry)
+            self._server = _serve(port, address, registry)
         except (OSError, UnicodeError) as error:  # the last one: no name of a host
             raise ServiceUnavailableError(
                 "OBSERVE_PORT",
@@ -56,6 +113,8 @@ class Exporter(Collector):
                 f"{address}:{port}",
                 _CHOOSE,
             ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._server.server_port}/metrics"
         """Where the metrics are."""
@@ -174,10 +233,11 @@ def _metrics(
 ) -> Iterator[Metric]:
     for name, kind, text, read in rows:
         family = kind(_PREFIX + name, text, labels=labels)
-        for values, each in measured:
-            value = read(each)
+        for values, measurement in measured:
+            value = read(measurement)
             if value is not None:
-                family.add_metric(values, value)
+                # Prometheus takes no text but UTF-8, and one name that is none would end all metrics.
+                family.add_metric([each.encode(errors="backslashreplace").decode() for each in values], value)
         yield family
 
 
