@@ -13,6 +13,7 @@ import pyarrow as pa
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.functions.bounded import BoundedDecoder
 from connectors.functions.columns import selected
 from connectors.protobuf.confluent.frames import ConfluentFraming, FramedDecoder, FramedEncoder, Framing
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
@@ -22,7 +23,7 @@ from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import PtarsEncoder
 from connectors.protobuf.schema.descriptors import Schema
-from connectors.protobuf.schema.plan import compile_plan
+from connectors.protobuf.schema.plan import compile_plan, longest_text
 from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
@@ -141,15 +142,20 @@ class DecodeCall:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
         raw = self.options.wire_format is WireFormat.RAW
-        decoded = self.decoder.decode(column) if raw else self.framed.decode(column, headers)
+        decoded = self.bounded.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
         return present(decoded, column, self.options, self.message)
 
     @property
-    def decoder(self) -> Decoder:
+    def bounded(self) -> BoundedDecoder[Decoder]:
         """The decoder of bare messages."""
         return _codecs.get(self, self._make)
+
+    @property
+    def decoder(self) -> Decoder:
+        """The same without the bound of a batch's memory."""
+        return self.bounded.decoder
 
     @property
     def framed(self) -> FramedDecoder:
@@ -174,7 +180,7 @@ class DecodeCall:
 
         return _framed.get(self, make)
 
-    def _make(self) -> Decoder:
+    def _make(self) -> BoundedDecoder[Decoder]:
         schema = schema_of(self.descriptors)
         root = schema.pool.FindMessageTypeByName(self.message)
         plan = compile_plan(root, schema, self.options)
@@ -190,7 +196,8 @@ class DecodeCall:
             return upb
 
         adaptive = self.engine is Engine.AUTO and plan.fields
-        return AdaptiveDecoder(plan, upb, columns) if adaptive else columns()
+        decoder = AdaptiveDecoder(plan, upb, columns) if adaptive else columns()
+        return BoundedDecoder(decoder, plan.arrow_type, longest_text(plan.fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,9 +182,11 @@ def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]
 
 def _enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools | None]:
     values = numbers(raw, np.int32)
-    declared = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
     if len(values) == 0:
         return pa.array([], pa.string() if text else pa.int32()), None
+    if len(enum.names) > len(values):
+        return _few_of_enum(enum, raw, text=text)
+    declared = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
     if declared[0] == 0 and declared[-1] == len(declared) - 1:
         place, unknown = values, (values < 0) | (values >= len(declared))
     else:
@@ -201,6 +203,18 @@ def _enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools
         place[unknown] = len(names) + back
         names += [enum.text(int(number)) for number in others]
     coded = pa.DictionaryArray.from_arrays(pa.array(place, pa.int32()), pa.array(names, pa.string()))
+    return coded.dictionary_decode(), wrong
+
+
+def _few_of_enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools | None]:
+    """Do the same for fewer values than the enum declares: those can be more than there is time for in each column."""
+    distinct, place = np.unique(numbers(raw, np.int32), return_inverse=True)
+    unknown = np.array([number not in enum.names for number in distinct.tolist()], np.bool_)[place]
+    wrong = unknown if enum.closed and unknown.any() else None
+    if not text:
+        return raw, wrong
+    names = pa.array([enum.text(number) for number in distinct.tolist()], pa.string())
+    coded = pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), names)
     return coded.dictionary_decode(), wrong
 
 

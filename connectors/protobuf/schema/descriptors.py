@@ -184,6 +184,11 @@ class EnumPlan:
     numbers: Mapping[str, int]
     closed: bool  # whether a number that it does not declare counts as an unknown field
 
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest name, also of one that Java makes up."""
+        return max(len(self.text(-(1 << 31))), *map(len, self.numbers), 0)
+
     def text(self, number: int) -> str:
         """Return the name of a value; of an unknown one the name that Java makes up."""
         return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"

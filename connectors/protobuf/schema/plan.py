@@ -45,6 +45,7 @@ __all__ = [
     "Shape",
     "as_signed",
     "compile_plan",
+    "longest_text",
     "plan_field",
     "select_fields",
 ]
@@ -74,6 +75,8 @@ class Shape(StrEnum):
 
 DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"  # the column that stands for a message without fields
 MAX_LEVELS: Final = 100  # of messages in messages: no parser of protobuf reads more
+
+_JSON_BYTES: Final = 100.0  # of an Any as JSON, for a byte: an empty message has its name there
 
 F: Final = FieldDescriptor
 UINT64: Final = pa.decimal128(20, 0)
@@ -244,6 +247,21 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
                 action=f"The fields are: {', '.join(by_name)}.",
             )
     return replace(plan, fields=tuple(by_name[name] for name in names), dummy=False)
+
+
+def longest_text(fields: Iterable[FieldPlan]) -> float:
+    """Return how many bytes of a string a byte of a message can become: as the name of an enum, or in JSON of an Any.
+
+    A value that an enum does not declare has a name of Java's, and what is not UTF-8 is replaced by three bytes.
+    """
+    longest = 3.0
+    for field in fields:
+        if field.kind is Kind.ANY_JSON:
+            longest = max(longest, _JSON_BYTES)
+        if field.enum is not None and kinds.is_string(field.value_arrow):
+            longest = max(longest, field.enum.longest)
+        longest = max(longest, longest_text(field.children))
+    return longest
 
 
 def _struct(fields: Iterable[FieldPlan]) -> pa.StructType:
