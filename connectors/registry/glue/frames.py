@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,6 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.errors import ConnectorError
 from connectors.functions.bad_rows import BadRowError
 from connectors.functions.columns import validity_of
 from connectors.registry.frames import Frames, PrefixFrame, bounds_of, confluent_frame
@@ -40,11 +40,7 @@ def looks_like_glue(data: bytes) -> bool:
 
 
 def find_glue_frames(column: pa.BinaryArray) -> Frames:
-    """Take the frames of a batch apart: their schemas are version ids.
-
-    Raises:
-        ConnectorError: MESSAGES_TOO_LARGE for more than 256 MB of a batch, decompressed.
-    """
+    """Take the frames of a batch apart: their schemas are version ids."""
     if len(column) == 0:
         return Frames(column, np.zeros(0, np.int64), np.zeros(0, np.int64))
     plain, errors = _decompressed(column)
@@ -80,14 +76,18 @@ def _framed_rows(column: pa.BinaryArray, compression: int) -> np.ndarray[tuple[i
 
 
 def _decompressed(column: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
-    """Return the column with frames that are not compressed, and why some rows cannot be decompressed."""
+    """Return the column with frames that are not compressed, and why some rows cannot be decompressed.
+
+    Of messages that are too large together the largest are bad rows: a few hostile ones are none of their neighbors'.
+    """
     rows = _framed_rows(column, _ZLIB)
     if not len(rows):
         return column, {}
     errors: dict[int, str] = {}
     values: list[bytes | None] = column.to_pylist()
     bounds = bounds_of(column)
-    room = min(_MOST_BATCH_BYTES, _LARGEST_COLUMN - int(bounds[-1] - bounds[0]))
+    most = min(_MOST_BATCH_BYTES, _LARGEST_COLUMN - int(bounds[-1] - bounds[0]))
+    taken, largest = 0, list[tuple[int, int]]()
     for row in rows.tolist():
         frame = values[row] or b""
         try:
@@ -95,15 +95,17 @@ def _decompressed(column: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str
         except BadRowError as error:
             errors[row] = str(error)
             continue
-        room -= len(message)
-        if room < 0:
-            raise ConnectorError(
-                "MESSAGES_TOO_LARGE",
-                f"The messages of one batch have more than {_MOST_BATCH_BYTES >> 20} MB when they are decompressed",
-                "schemaRegistry",
-                "Set spark.sql.execution.arrow.maxRecordsPerBatch lower.",
-            )
         values[row] = bytes([_VERSION, _PLAIN]) + frame[_ID_BEGIN:HEADER_BYTES] + message
+        taken += len(message)
+        heapq.heappush(largest, (-len(message), row))
+        while taken > most:
+            size, out = heapq.heappop(largest)
+            taken += size
+            values[out] = None
+            errors[out] = (
+                f"is among the largest messages of a batch that has more than {_MOST_BATCH_BYTES >> 20} MB when it is "
+                "decompressed; set spark.sql.execution.arrow.maxRecordsPerBatch lower"
+            )
     return pa.array(values, pa.binary()), errors
 
 

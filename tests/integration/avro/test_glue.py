@@ -189,8 +189,22 @@ def test_a_message_that_grows_without_bound_is_a_bad_row(glue: GlueRig) -> None:
         None,
         True,
     ]
-    with pytest.raises(ConnectorError, match=r"MESSAGES_TOO_LARGE.*256 MB.*maxRecordsPerBatch"):
-        call(pa.array([rows[0]] * 17, pa.binary()))
+
+
+def test_of_messages_that_are_too_large_together_the_largest_are_bad_rows(glue: GlueRig) -> None:
+    """Seventeen of 16 kB, which become 16 MB each, ended a query whatever its mode."""
+    version = glue.register("b", '"bytes"')
+    small = header(version) + b"\2a"
+    bomb = header(version, 5) + zlib.compress(b"\xf8\xff\xff\x0f" + bytes(LARGEST - 4))
+    packed = header(version, 5) + zlib.compress(b"\2b")
+    rows = [each for _ in range(40) for each in (bomb, small, packed)]
+    result = decoding(glue, "bytes")(pa.array(rows, pa.binary())).to_pylist()
+    assert [row["value"] for row in result[1::3] + result[2::3]] == [b"a"] * 40 + [b"b"] * 40
+    bad = [row["error"] for row in result[::3] if row["value"] is None]
+    assert len(bad) == 25  # sixteen are not, less what the small ones take
+    assert all("256 MB" in error and "maxRecordsPerBatch" in error for error in bad)
+    with pytest.raises(ConnectorError, match=r"MALFORMED_AVRO_MESSAGE.*256 MB.*maxRecordsPerBatch"):
+        decoding(glue, "bytes", {"mode": "FAILFAST"})(pa.array(rows, pa.binary()))
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
