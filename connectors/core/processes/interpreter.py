@@ -9,10 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["probe_command", "python_command", "python_environment", "without_present_folder"]
+__all__ = [
+    "folder_of_module",
+    "importing_environment",
+    "probe_command",
+    "python_command",
+    "python_environment",
+    "without_present_folder",
+]
 
 _PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[3])
 _SAFE_PATH: Final = "import sys\nif sys.path[:1] == ['']:\n    del sys.path[0]\n"  # sys is never a file
@@ -37,6 +45,31 @@ def python_environment(paths: Iterable[str] | None = None) -> dict[str, str]:
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep) if paths is None else paths
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, given), _PACKAGE_FOLDER]))}
+
+
+def importing_environment() -> dict[str, str]:
+    """Return this process's environment, in which a child also finds what this process finds, as by ``addPyFile``.
+
+    What PYTHONPATH names is meant, also where that is the present folder, which is left out otherwise.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return python_environment([*given, *without_present_folder(sys.path)])
+
+
+def folder_of_module(name: str) -> str:
+    """Return the folder in which this process finds a module, for a child to search last; empty if it finds none.
+
+    A module of the user's may lie beside the script of the job, which may be the present folder. Nothing there may
+    stand for a module of Python or of an installed package, so it is no entry of PYTHONPATH, which comes first.
+    """
+    try:
+        spec = find_spec(name.partition(".")[0])
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    places = spec.submodule_search_locations or [spec.origin] * spec.has_location
+    return next((str(Path(place).absolute().parent) for place in places if place), "")
 
 
 def without_present_folder(paths: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.processes.interpreter import python_command, python_environment
+from connectors.core.processes.interpreter import importing_environment, python_command
 from connectors.spool.errors import fetcher_ended, fetcher_failed
 from connectors.spool.fetching.external import run_fetchers
 from connectors.spool.fetching.group import FetcherStatus
@@ -70,7 +70,7 @@ def start_in_task(order: Mapping[str, Any], plans: Sequence[bytes]) -> str:
         python_command("-m", "connectors.spool.fetching.detached", str(jvm)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=python_environment(),
+        env=importing_environment(),
         # A session of its own: Spark's daemon of workers signals its group when it ends.
         start_new_session=True,
     )

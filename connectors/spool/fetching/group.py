@@ -13,7 +13,6 @@ import logging
 import os
 import selectors
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.failpoints import ROLE_VARIABLE
-from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
+from connectors.core.processes.interpreter import folder_of_module, importing_environment, python_command
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.errors import fetcher_ended
 from connectors.spool.fetching.messages import (
@@ -145,7 +144,9 @@ class FetcherChild:
         read_end, self._control = os.pipe()
         try:
             self.process = subprocess.Popen(
-                python_command("-m", "connectors.spool.fetching.process"),
+                python_command(
+                    "-m", "connectors.spool.fetching.process", folder_of_module(self.plan.target.partition(":")[0])
+                ),
                 stdin=read_end,
                 stdout=subprocess.PIPE,
                 bufsize=0,
@@ -482,10 +483,5 @@ class FetcherGroup:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a child: this one's, and the path by which it finds what this process found.
-
-    A target that is not of this pack may be where only Spark looks, as what ``addPyFile`` has brought. What PYTHONPATH
-    names is meant, also where that is the present folder.
-    """
-    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *without_present_folder(sys.path)]
-    return {**_ONE_THREAD, **_MALLOC, **python_environment(paths), ROLE_VARIABLE: "fetcher"}
+    """Return the environment of a child, with the path by which it finds what this process has found."""
+    return {**_ONE_THREAD, **_MALLOC, **importing_environment(), ROLE_VARIABLE: "fetcher"}

@@ -126,6 +126,38 @@ def gone(pid: int) -> bool:
         return True
 
 
+# Where the target is found.
+
+
+def plant_target(folder: Path, notes: Path) -> None:
+    """A module of the user's, with one that it imports, among some that have the names of others and note a run."""
+    folder.mkdir()
+    (folder / "mine.py").write_text("from mine_parts import Numbers as Target\n")
+    (folder / "mine_parts.py").write_text("from tests.support.fetch_targets import NumberTarget as Numbers\n")
+    for name in ("json", "numpy", "pyarrow", "connectors", "boto3", "ctypes"):
+        (folder / f"{name}.py").write_text(f"open({str(notes)!r}, 'a').write({name!r})\nraise SystemExit(name)\n")
+
+
+@pytest.mark.parametrize("is_present", [True, False], ids=["present folder", "other folder"])
+def test_a_target_beside_the_script_of_a_job_is_found_and_nothing_else_there_runs(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_present: bool
+) -> None:
+    """As ``python job.py`` in the folder of the job has it first on its path, which is the present folder, too."""
+    folder, notes = tmp_path / "job", tmp_path / "notes"
+    plant_target(folder, notes)
+    if is_present:
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(str(folder))
+    else:
+        monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])  # first, it would be meant: as in this process
+        for name in ("json", "numpy", "pyarrow", "connectors", "boto3", "ctypes"):
+            (folder / f"{name}.py").unlink()
+    group = spool.start(replace(spool.plan(total=50), target="mine:Target"))
+    wait_for(lambda: len(spool.numbers("ack")) == 50)
+    assert only(group).error is None
+    assert not notes.exists()
+
+
 # What is durable, and what is acked.
 
 
