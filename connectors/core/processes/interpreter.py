@@ -68,8 +68,10 @@ def folder_of_module(name: str) -> str:
         return ""
     if spec is None:
         return ""
-    places = spec.submodule_search_locations or [spec.origin] * spec.has_location
-    return next((str(Path(place).absolute().parent) for place in places if place), "")
+    places = list(spec.submodule_search_locations or ())
+    if not places and spec.origin is not None and spec.has_location:
+        places = [spec.origin]
+    return str(Path(places[0]).absolute().parent) if places else ""
 
 
 def without_present_folder(paths: Iterable[str]) -> list[str]:

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 from tests.chaos.rigs.hostile_attempts import run_attempts
+from tests.chaos.rigs.hostile_bulk import BULK
 from tests.chaos.rigs.hostile_messages import MESSAGES
 from tests.chaos.rigs.hostile_schemas import SCHEMAS
 from tests.chaos.rigs.hostile_services import SERVICES
 from tests.chaos.rigs.hostile_storage import STORAGE
 
-KINDS = {**STORAGE, **MESSAGES, **SCHEMAS, **SERVICES}
+KINDS = {**STORAGE, **MESSAGES, **SCHEMAS, **SERVICES, **BULK}
 """All kinds of attempts, by name."""
 
 
