@@ -25,7 +25,7 @@ MOST_BYTES: Final = 1 << 30
 _TIMES: Final = 4
 """Large messages may take so many times their own bytes, where that is more."""
 _LARGEST_COLUMN: Final = (1 << 31) - 1
-_PIECE_BYTES: Final = 1 << 27
+_PIECE_BYTES: Final = 1 << 30
 _OFFSET_BYTES: Final = 4
 _BIT: Final = 1 / 8
 
