@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from connectors.avro.decoder.batches import AvroDecoder
+from connectors.avro.decoder.batches import AvroDecoder, growth_of
 from connectors.avro.decoder.framed import FramedDecoder
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
@@ -21,6 +21,7 @@ from connectors.avro.schema.writing import avro_type
 from connectors.avro.single_object import MARKER, PREFIX_BYTES, SingleObjects, prefix_of
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.functions.bounded import BoundedDecoder
 from connectors.functions.columns import selected
 from connectors.registry.frames import ID_END, PrefixFrame
 from connectors.registry.glue.frames import GlueFrame, looks_like_glue
@@ -66,11 +67,11 @@ class DecodeCall:
         return self._present(decoder.decode(column), column)
 
     @property
-    def decoder(self) -> AvroDecoder | FramedDecoder:
+    def decoder(self) -> BoundedDecoder[AvroDecoder] | FramedDecoder:
         """The decoder of this call."""
         return _codecs.get(self, self._make)
 
-    def _make(self) -> AvroDecoder | FramedDecoder:
+    def _make(self) -> BoundedDecoder[AvroDecoder] | FramedDecoder:
         options = self.options
         given = parse_schema(self.schema, self.function, self.references)
         own = self.registry is None and options.avro_schema is not None
@@ -78,9 +79,10 @@ class DecodeCall:
         kind = spark_type(reader, options)
         values, strict = arrow_type(kind), options.datetime_rebase_mode is Rebase.EXCEPTION
 
-        def decoder_of(writer: AvroType) -> AvroDecoder:
+        def decoder_of(writer: AvroType) -> BoundedDecoder[AvroDecoder]:
             try:
-                return AvroDecoder(compile_plan(writer, reader, kind, options), values, strict=strict)
+                plan = compile_plan(writer, reader, kind, options)
+                return BoundedDecoder(AvroDecoder(plan, values, strict=strict), values, growth_of(plan))
             except RecursionError:
                 raise too_deep() from None
 

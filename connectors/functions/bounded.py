@@ -78,18 +78,18 @@ class BoundedDecoder(Generic[D]):
     Args:
         decoder: decodes any rows of a batch to values of one type.
         kind: that type.
-        text: how many bytes of a string a byte of a message can become.
+        growth: how many bytes, beside `row_bytes`, a byte of a message can become.
         most: `MOST_BYTES`.
         piece: the bytes up to which rows are decoded without a look at what they become.
     """
 
     def __init__(
-        self, decoder: D, kind: pa.DataType, text: float, *, most: int = MOST_BYTES, piece: int = _PIECE_BYTES
+        self, decoder: D, kind: pa.DataType, growth: float, *, most: int = MOST_BYTES, piece: int = _PIECE_BYTES
     ) -> None:
         self.decoder = decoder
         self._kind, self._most = kind, most
         self._row_bytes = row_bytes(kind)
-        self._small = int(piece / max(growth_of(kind, text), 1.0))
+        self._small = int(piece / max(growth, 1.0))
 
     def decode(self, messages: pa.BinaryArray) -> Decoded:
         """Decode a batch; where its values take too many bytes, the rows that take the most are bad rows."""

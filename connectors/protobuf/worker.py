@@ -13,7 +13,7 @@ import pyarrow as pa
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
-from connectors.functions.bounded import BoundedDecoder
+from connectors.functions.bounded import BoundedDecoder, growth_of
 from connectors.functions.columns import selected
 from connectors.protobuf.confluent.frames import ConfluentFraming, FramedDecoder, FramedEncoder, Framing
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
@@ -197,7 +197,7 @@ class DecodeCall:
 
         adaptive = self.engine is Engine.AUTO and plan.fields
         decoder = AdaptiveDecoder(plan, upb, columns) if adaptive else columns()
-        return BoundedDecoder(decoder, plan.arrow_type, longest_text(plan.fields))
+        return BoundedDecoder(decoder, plan.arrow_type, growth_of(plan.arrow_type, longest_text(plan.fields)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,10 @@ from connectors.avro.decoder.rows import RowDecoder, column_of
 from connectors.avro.decoder.varints import Places
 from connectors.avro.schema.plan import Node
 from connectors.functions.bad_rows import BadRowError, Decoded
+from connectors.functions.bounded import row_bytes
 from connectors.functions.columns import bitmap, struct_array, validity_of
 
-__all__ = ["AvroDecoder", "placed"]
+__all__ = ["AvroDecoder", "growth_of", "placed"]
 
 _MOST_LOCATED: Final = 1000  # bad rows of a batch that are read again, to say where they are bad
 _FEW_MESSAGES: Final = 64  # up to here rows are faster: docs/adr/0007-avro-decoder.md
@@ -67,6 +68,26 @@ class AvroDecoder:
         for row in sorted(errors)[:_MOST_LOCATED]:
             errors[row] = self._reason(messages[row].as_py(), errors[row])
         return Decoded(placed([(rows, values)], self._kind, len(messages), errors), errors)
+
+
+def growth_of(node: Node) -> float:
+    """Return how many bytes of Arrow, beside those that each row takes in any case, a byte of a message can become."""
+    if node.arrow is None:
+        return 0.0
+    if node.item is not None and node.item.arrow is not None:
+        an_item = row_bytes(node.item.arrow) + sum(_bytes_of(output.default) for output in node.item.outputs)
+        return an_item / max(node.item.least, 1) + growth_of(node.item)
+    longest = max((len(symbol.encode()) for symbol in node.symbols if symbol), default=1)
+    return max([float(longest), *map(growth_of, node.children)])
+
+
+def _bytes_of(default: Any) -> int:
+    """Return the bytes of the texts in a default, and some for each item."""
+    if isinstance(default, bytes):
+        return len(default)
+    if isinstance(default, dict):
+        default = list(default.values())
+    return sum(map(_bytes_of, default), 8) if isinstance(default, list | tuple) else 0
 
 
 def placed(

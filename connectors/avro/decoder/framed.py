@@ -12,6 +12,7 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import AvroType
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded
+from connectors.functions.bounded import BoundedDecoder
 from connectors.registry.frames import Frames
 
 __all__ = ["FramedDecoder", "Framing"]
@@ -45,7 +46,9 @@ class FramedDecoder:
         framing: finds frames and schemas.
     """
 
-    def __init__(self, decoder_of: Callable[[AvroType], AvroDecoder], kind: pa.DataType, framing: Framing) -> None:
+    def __init__(
+        self, decoder_of: Callable[[AvroType], BoundedDecoder[AvroDecoder]], kind: pa.DataType, framing: Framing
+    ) -> None:
         self._decoder_of, self._kind, self._framing = decoder_of, kind, framing
         self._decoders = Cache(_DECODERS)
 
@@ -67,12 +70,12 @@ class FramedDecoder:
             parts.append((rows, decoded.values))
         return Decoded(placed(parts, self._kind, len(messages), errors), errors)
 
-    def _decoder(self, schema: int | str, writer: AvroType | str) -> AvroDecoder | str:
+    def _decoder(self, schema: int | str, writer: AvroType | str) -> BoundedDecoder[AvroDecoder] | str:
         """Return the decoder of a writer's messages, or why they cannot be read."""
         if isinstance(writer, str):
             return writer
 
-        def make() -> AvroDecoder | str:
+        def make() -> BoundedDecoder[AvroDecoder] | str:
             try:
                 return self._decoder_of(writer)
             except AvroAnalysisError as error:

@@ -70,7 +70,7 @@ def test_whatever_explodes_is_taken_out_and_nothing_else(engine: Engine, number:
     ]
     kind = decoder.decode(pa.array([b""])).values.type
     whole = decoder.decode(pa.array(rows))
-    small = BoundedDecoder(decoder, kind, len(NAME), most=400_000, piece=1 << 16)
+    small = BoundedDecoder(decoder, kind, growth_of(kind, len(NAME)), most=400_000, piece=1 << 16)
     column = pa.array([b"before", *rows, b"after"]).slice(1, len(rows))
     decoded = small.decode(column)
     decoded.values.validate(full=True)
@@ -92,7 +92,8 @@ def test_rows_are_the_same_however_small_the_pieces_are(engine: Engine) -> None:
     rows = [good(number) * (number % 5) for number in range(300)]
     whole = decoder.decode(pa.array(rows)).values
     for piece in (1, 1000, 100_000):
-        decoded = BoundedDecoder(decoder, whole.type, len(NAME), piece=piece).decode(pa.array(rows))
+        bounded = BoundedDecoder(decoder, whole.type, growth_of(whole.type, len(NAME)), piece=piece)
+        decoded = bounded.decode(pa.array(rows))
         assert decoded.values.equals(whole)
         assert decoded.errors == {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -14,8 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.avro.decoder.batches import AvroDecoder, growth_of
+from connectors.avro.options import parse_avro_options
+from connectors.avro.schema.parser import parse_schema
+from connectors.avro.schema.plan import compile_plan
+from connectors.avro.schema.types import arrow_type, spark_type
+from connectors.functions.bounded import BoundedDecoder
 from tests.support.avro_cases import ORDER, VALUE, decimal, record
-from tests.support.avro_rig import batches, decode, decoders, encode, plain
+from tests.support.avro_rig import FEW, batches, decode, decoders, encode, plain
 from tests.support.avro_writes import ENUM
 
 SPARK_VALUE = {**VALUE, "counts": [("a", 1), ("b", -2)], "any": {"member0": None, "member1": None, "member2": b"abc"}}
@@ -227,3 +234,40 @@ def test_a_block_of_a_dropped_list_that_ends_elsewhere_is_a_bad_row(size: str) -
     decoded = decode([good, bad, good], writer, record("A", ("a", "int")))
     assert list(decoded.errors) == [1]
     assert decoded.values.to_pylist() == [{"a": 0}, {"a": None}, {"a": 0}]
+
+
+LONG = "A" * 1000
+WIDE = record("W", *((f"f{number}", ["null", "long"]) for number in range(50)))
+
+
+@pytest.mark.parametrize("few", FEW.values(), ids=FEW)
+@pytest.mark.parametrize(
+    ("writer", "reader", "item"),
+    [
+        ({"type": "enum", "name": "E", "symbols": ["B", LONG]}, None, b"\2"),
+        (record("I", ("x", "int")), record("I", ("x", "int"), ("d", "string", {"default": LONG})), b"\2"),
+        (["boolean", WIDE], None, b"\0\1"),
+    ],
+    ids=["a long symbol", "a long default", "a wide branch"],
+)
+def test_few_bytes_that_become_many_make_bad_rows_of_their_messages_alone(
+    writer: Any, reader: Any, item: bytes, few: int
+) -> None:
+    schemas = [{"type": "array", "items": each} for each in (writer, reader or writer)]
+    parsed = [parse_schema(json.dumps(schema), "test") for schema in schemas]
+    options = parse_avro_options({"mode": "PERMISSIVE"}, "from_avro")
+    kind = arrow_type(spark_type(parsed[1], options))
+    plan = compile_plan(parsed[0], parsed[1], spark_type(parsed[1], options), options)
+    decoder = AvroDecoder(plan, kind, strict=False, few=few)
+    small, large = (encode("long", count) + item * count + b"\0" for count in (3, 2000))
+    messages = pa.array([small, large, None, small, large, large, b"\2"])
+    whole, decoded = (
+        each.decode(messages) for each in (decoder, BoundedDecoder(decoder, kind, growth_of(plan), most=100_000))
+    )
+    assert whole.errors.keys() == {6}
+    bounded = BoundedDecoder(decoder, kind, growth_of(plan), most=100_000, piece=1 << 14).decode(messages)
+    assert decoded.values.equals(whole.values)
+    assert bounded.errors.keys() == {1, 4, 5, 6}
+    assert "MB of values" in bounded.errors[1]
+    others = pa.array([0, 2, 3])
+    assert bounded.values.take(others).equals(whole.values.take(others))
