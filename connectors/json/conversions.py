@@ -7,6 +7,7 @@ for a date.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column
@@ -16,7 +17,17 @@ from pyspark.sql import types as spark
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
-__all__ = ["Convert", "conversion", "first_found", "last_entries", "pruned", "reason_of", "with_once"]
+__all__ = [
+    "Convert",
+    "any_twice",
+    "conversion",
+    "first_found",
+    "last_entries",
+    "pruned",
+    "reason_of",
+    "struct_of",
+    "with_once",
+]
 
 Convert = Callable[[Column], Column]
 Find = Callable[[JsonColumn, str], Callable[..., Column] | None]
@@ -113,7 +124,7 @@ def last_entries(column: JsonColumn) -> Convert | None:
     parts = [(name, last_entries(field)) for name, field in column.fields]
     if all(part is None for _, part in parts):
         return None
-    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
+    return lambda row: struct_of(row, parts)
 
 
 def _last_entries(entries: Column) -> Column:
@@ -134,13 +145,34 @@ def _last_entries(entries: Column) -> Column:
             F.transform(retained, lambda place: F.get(values, place)),
         )
 
-    twice = F.size(F.array_distinct(keys)) < F.size(keys)
-    return F.when(twice, with_once(with_once(places, last), chosen)).otherwise(entries)
+    return F.when(_twice(entries), with_once(with_once(places, last), chosen)).otherwise(entries)
 
 
-def _fields_of(row: Column, parts: list[tuple[str, Convert | None]]) -> Column:
+def any_twice(column: JsonColumn) -> Convert | None:
+    """Return what says whether any map in a value has a key twice; None if there are no maps."""
+    if column.items is not None:
+        inner = any_twice(column.items)
+        if column.kind == "array":
+            return None if inner is None else lambda read: F.exists(read, inner)
+        if inner is None:
+            return _twice
+        return lambda read: _twice(read) | F.exists(F.map_values(read), inner)
+    parts = [(name, twice) for name, field in column.fields if (twice := any_twice(field)) is not None]
+    if not parts:
+        return None
+    return lambda row: reduce(Column.__or__, (twice(row.getField(name)) for name, twice in parts))
+
+
+def _twice(entries: Column) -> Column:
+    keys = F.map_keys(entries)
+    return F.size(F.array_distinct(keys)) < F.size(keys)
+
+
+def struct_of(row: Column, parts: list[tuple[str, Convert | None]]) -> Column:
+    """Return a struct of fields, each with what makes its value, if anything does."""
     fields = [(name, row.getField(name), convert) for name, convert in parts]
-    return F.struct(*((field if convert is None else convert(field)).alias(name) for name, field, convert in fields))
+    struct = F.struct(*((field if convert is None else convert(field)).alias(name) for name, field, convert in fields))
+    return F.when(row.isNotNull(), struct)
 
 
 def conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
@@ -157,7 +189,7 @@ def conversion(column: JsonColumn, options: JsonOptions) -> Convert | None:
     parts = [(name, conversion(inner, options)) for name, inner in column.fields]
     if all(part is None for _, part in parts):
         return None
-    return lambda row: F.when(row.isNotNull(), _fields_of(row, parts))
+    return lambda row: struct_of(row, parts)
 
 
 def reason_of(column: JsonColumn, options: JsonOptions) -> str | None:

@@ -5,6 +5,7 @@ The JSON of a message never leaves the JVM.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
@@ -13,7 +14,17 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as spark
 
-from connectors.json.conversions import conversion, first_found, last_entries, pruned, reason_of, with_once
+from connectors.json.conversions import (
+    Convert,
+    any_twice,
+    conversion,
+    first_found,
+    last_entries,
+    pruned,
+    reason_of,
+    struct_of,
+    with_once,
+)
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
@@ -65,15 +76,22 @@ def spark_type(column: JsonColumn, *, as_read: bool = False) -> spark.DataType:
     return _SCALARS[column.kind]
 
 
-def decoded_json(text: Column, column: JsonColumn, options: JsonOptions) -> Column:
+def decoded_json(text: Column, column: JsonColumn, options: JsonOptions, error: Column | None = None) -> Column:
     """Return what a column of JSON holds; with an error column STRUCT<value, error>.
 
-    The latter says why a text is no JSON of the columns. A NULL is no such text.
+    Args:
+        text: the JSON.
+        column: what is read.
+        options: those of the call.
+        error: why there is no text, if there is an error column. Else `error` says why a text is no JSON of the
+            columns.
     """
-    if column.checked() or options.error_column:
-        return with_once(text, _Decoding(column, options).decoded)
-    extra = {} if options.corrupt_record is None else {"columnNameOfCorruptRecord": options.corrupt_record}
-    return _read(text, column, {**options.for_spark(), **extra}, options.corrupt_record)
+    if error is None and not column.checked():
+        return _Decoding(column, options, text, None).decoded()
+    if error is None:
+        return with_once(text, lambda each: _Decoding(column, options, each, None).decoded())
+    both = F.struct(text.alias("text"), error.alias("error"))  # since no function that Spark calls may have a UDF in it
+    return with_once(both, lambda each: _Decoding(column, options, each["text"], each["error"]).decoded())
 
 
 def _read(text: Column, column: JsonColumn, given: Mapping[str, str], corrupt: str | None = None) -> Column:
@@ -94,63 +112,90 @@ def _only(items: Column, *, permissive: bool) -> Column:
 
 
 class _Decoding:
-    """Decodes texts whose values need more than from_json."""
+    """Decodes a text, which stands for one that is evaluated already.
 
-    def __init__(self, column: JsonColumn, options: JsonOptions) -> None:
-        self._column, self._options = column, options
-        self._corrupt = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
-        self._given = options.for_spark()
+    Whatever is used twice is bound by `with_once`, and nothing else is: each costs time.
+    """
 
-    def decoded(self, text: Column) -> Column:
-        """Return the value of a text, which stands for one that is evaluated already."""
-        given = {**self._given, **({"columnNameOfCorruptRecord": self._corrupt} if self._corrupt else {})}
-        read = _read(text, self._column, given, self._corrupt)
-        return with_once(read, lambda row: self._values(text, row))
+    def __init__(self, column: JsonColumn, options: JsonOptions, text: Column, error: Column | None) -> None:
+        self._column, self._options, self._text, self._error = column, options, text, error
+        unused = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
+        # Given in any case: else a property may have the name that Spark takes by default.
+        self._given = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
+        self._corrupt = unused if options.corrupt_record or options.error_column else None
 
-    def _values(self, text: Column, row: Column) -> Column:
-        last, convert = last_entries(self._column), conversion(self._column, self._options)
+    def decoded(self) -> Column:
+        """Return the value, or STRUCT<value, error>."""
+        read = _read(self._text, self._column, self._given, self._corrupt)
+        plain = not (self._column.checked() or self._options.error_column)
+        return read if plain else with_once(read, self._of_row)
 
-        def values(read: Column) -> Column:
-            value = read if convert is None else convert(read)
-            faults = [fault for check in (self._mistaken, self._infinite) if (fault := check(text, row)) is not None]
-            again = F.coalesce(*faults) if faults else F.lit(None).cast("string")
-            parts = F.struct(read.alias("read"), value.alias("value"), again.alias("again"))
-            return with_once(parts, lambda each: self._outcome(text, row, each))
+    def _of_row(self, row: Column) -> Column:
+        twice, convert = any_twice(self._column), conversion(self._column, self._options)
+        if twice is None:
+            return self._checked(row, row, convert)
+        fields = self._column.fields + (((self._corrupt, JsonColumn("string")),) if self._corrupt else ())
+        last = last_entries(dataclasses.replace(self._column, fields=fields))
+        assert last is not None  # noqa: S101 - there are maps
+        read = F.when(twice(row), last(row)).otherwise(row)
+        if convert is None and self._corrupt is None:
+            return self._checked(row, read, None)
+        return with_once(read, lambda each: self._checked(row, each, convert))
 
-        return values(row) if last is None else with_once(last(row), values)
-
-    def _outcome(self, text: Column, row: Column, parts: Column) -> Column:
-        """Return the value, or the error, of what was read, what was made of that, and what is wrong with it."""
-        value, fault = parts.getField("value"), parts.getField("again")
+    def _checked(self, row: Column, read: Column, convert: Convert | None) -> Column:
+        """Return what becomes of a row that was read, `read` without entries that a later one replaces."""
+        faults = [fault for check in (self._mistaken, self._infinite) if (fault := check(row)) is not None]
+        again = F.coalesce(*faults) if faults else None
         unread = first_found(self._column, self._unread)
-        if unread is not None:
-            fault = F.coalesce(fault, unread(parts.getField("read"), value))
+        value = convert(read) if convert else read
+        if self._corrupt and convert is None:
+            value = struct_of(read, [(name, None) for name, _ in self._column.fields])
+        if self._options.permissive and not (self._corrupt or self._options.error_column):
+            return self._right(value, again)
+        if unread is None and not self._options.permissive:
+            return value if again is None else self._or_end(value, again)
+        if again is None:
+            again = F.lit(None).cast("string")
+        parts = F.struct(value.alias("value"), again.alias("again"))
+        return with_once(parts, lambda each: self._outcome(row, read, each, unread))
+
+    def _right(self, value: Column, fault: Column | None) -> Column:
+        """Return the value, with nothing in it if there is a fault that Spark has not seen."""
+        if fault is None:
+            return value
+        nothing = F.lit(None).cast(spark_type(self._column))
+        if self._column.kind == "struct":
+            empty = [F.lit(None).cast(spark_type(inner)).alias(name) for name, inner in self._column.fields]
+            nothing = F.struct(*empty)
+        return F.when(fault.isNull(), value).otherwise(nothing)
+
+    def _or_end(self, value: Column, fault: Column) -> Column:
+        message = F.concat(F.lit(f"{_FAILED}: "), fault, F.lit(" (from_json_registry)."))
+        return F.when(fault.isNotNull(), F.raise_error(message)).otherwise(value)
+
+    def _outcome(self, row: Column, read: Column, parts: Column, unread: Callable[..., Column] | None) -> Column:
+        """Return the value, or the error, of what was made of a row, and what is wrong with it."""
+        value, again = parts.getField("value"), parts.getField("again")
+        fault = again if unread is None else F.coalesce(again, unread(read, value))
         if not self._options.permissive:
-            message = F.concat(F.lit(f"{_FAILED}: "), fault, F.lit(" (from_json_registry)."))
-            return F.when(fault.isNotNull(), F.raise_error(message)).otherwise(self._whole(row, parts, None))
-        corrupt = self._no_json(text, row)
+            return self._or_end(value, fault)
+        corrupt = self._no_json(row)
+        if self._options.corrupt_record:
+            fields = [F.when(again.isNull(), value.getField(name)).alias(name) for name, _ in self._column.fields]
+            shown = F.when(corrupt | fault.isNotNull(), self._text).alias(self._options.corrupt_record)
+            whole = F.when(row.isNotNull(), F.struct(*fields, shown))
+        else:
+            whole = self._right(value, again)
         if not self._options.error_column:
-            shown = F.coalesce(row.getField(self._corrupt), F.when(fault.isNotNull(), text)) if self._corrupt else None
-            return self._whole(row, parts, shown if self._options.corrupt_record else None)
-        shown = F.when(corrupt | fault.isNotNull(), text)
-        whole = self._whole(row, parts, shown if self._options.corrupt_record else None)
-        error = F.coalesce(fault, F.when(corrupt, F.lit(_NO_JSON)))
+            return whole
+        no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
+        error = F.coalesce(self._error, no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
         return F.struct(whole.alias("value"), error.alias("error"))
 
-    def _whole(self, row: Column, parts: Column, corrupt: Column | None) -> Column:
-        """Return the value without what from_json reads beside it; without all that, if something is wrong with it."""
-        value, right = parts.getField("value"), parts.getField("again").isNull()
-        if self._column.kind != "struct":
-            return F.when(right, value)
-        fields = [F.when(right, value.getField(name)).alias(name) for name, _ in self._column.fields]
-        if corrupt is not None and self._options.corrupt_record:
-            fields.append(corrupt.alias(self._options.corrupt_record))
-        return F.when(row.isNotNull(), F.struct(*fields))
-
-    def _no_json(self, text: Column, row: Column) -> Column:
+    def _no_json(self, row: Column) -> Column:
         if self._corrupt:
-            return F.coalesce(row.getField(self._corrupt).isNotNull(), F.expr("false"))
-        return text.isNotNull() & row.isNull() & (F.trim(text) != "null")
+            return row.getField(self._corrupt).isNotNull()
+        return self._text.isNotNull() & row.isNull() & (F.trim(self._text) != "null")
 
     def _unread(self, column: JsonColumn, path: str) -> Callable[..., Column] | None:
         reason = reason_of(column, self._options)
@@ -158,7 +203,7 @@ class _Decoding:
             return None
         return lambda read, value: F.when(read.isNotNull() & value.isNull(), F.lit(f"{path} {reason}"))
 
-    def _mistaken(self, text: Column, row: Column) -> Column | None:
+    def _mistaken(self, row: Column) -> Column | None:
         """Return what is a text in place of a number, or the other way round, where Spark makes no difference.
 
         It is read again only if a message may have such values.
@@ -173,11 +218,11 @@ class _Decoding:
                 (lambda read: F.when(read.rlike(_NUMBER_FOR_TEXT), F.lit(""))) if column.meaning == "text" else None
             ),
         )
-        may = F.expr("false") if numbers is None else text.rlike(_TEXT_FOR_NUMBER)
+        may = F.expr("false") if numbers is None else self._text.rlike(_TEXT_FOR_NUMBER)
         if suspect is not None:
             may = may | suspect(row).isNotNull()
         found = first_found(typed, _of_another_type)
-        read = _read(text, typed, {**self._given, "mode": "PERMISSIVE"})
+        read = _read(self._text, typed, {**self._given, "mode": "PERMISSIVE"})
         return F.when(may, with_once(read, found)) if found is not None else None
 
     def _typed(self, column: JsonColumn) -> JsonColumn | None:
@@ -186,14 +231,14 @@ class _Decoding:
         patterned = self._options.pattern_of(column.meaning) is not None
         return JsonColumn("variant", "text") if patterned or column.meaning in ("base64", "decimal") else None
 
-    def _infinite(self, text: Column, row: Column) -> Column | None:
+    def _infinite(self, row: Column) -> Column | None:
         """Return which number is too large for its type, and not the word Infinity: it is read again without words."""
         numbers = pruned(self._column, lambda column: column if column.kind in ("float", "double") else None)
         if numbers is None:
             return None
         found = first_found(numbers, _too_large)
         given = {**self._given, "mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
-        read = _read(text, numbers, given)
+        read = _read(self._text, numbers, given)
         return F.when(found(row).isNotNull(), with_once(read, found)) if found is not None else None
 
 

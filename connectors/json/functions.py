@@ -17,7 +17,6 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from connectors.core.errors import OptionError
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
-from connectors.json.conversions import with_once
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.expressions import decoded_json
 from connectors.json.options import JsonOptions, parse_json_options
@@ -135,21 +134,9 @@ def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: Co
     begin = frame.getField("value") if call.error_column else frame
     payload = F.substring(message, begin + 1, F.length(message)).cast("string")
     text = F.try_validate_utf8(payload) if options.permissive else F.validate_utf8(payload)
-    decoded = decoded_json(text, call.column, options)
     if not call.error_column:
-        return decoded
-    parts = F.struct(
-        F.when(message.isNotNull(), decoded).alias("decoded"),
-        F.coalesce(frame.getField("error"), F.when(text.isNull(), F.lit("is not UTF-8"))).alias("error"),
-        message.isNotNull().alias("present"),
-    )
-
-    def result(each: Column) -> Column:
-        value, error = (each.getField("decoded").getField(name) for name in ("value", "error"))
-        reason = F.coalesce(each.getField("error"), error)
-        return F.when(each.getField("present"), F.struct(value.alias("value"), reason.alias("error")))
-
-    return with_once(parts, result)
+        return decoded_json(text, call.column, options)
+    return F.when(message.isNotNull(), decoded_json(text, call.column, options, frame.getField("error")))
 
 
 def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents, Migrations | None]:
