@@ -186,6 +186,11 @@ class Shapes:
 
 def _narrower_first(one: Shape, other: Shape) -> tuple[Shape, Shape]:
     """Return the two, first the one that says more of the same value."""
+    if one.kind == other.kind and one.meaning == other.meaning and one.scale != other.scale:
+        what = f"asks that one decimal have {one.scale} and {other.scale} digits after the point"
+        raise not_supported(what, "Give the columns a schema of their own.")
+    if one.precision > other.precision > 0:
+        one, other = other, one
     for first, second in ((one, other), (other, one)):
         if first.kind == "null" or (first.kind == second.kind and second.meaning in ("", first.meaning)):
             return first, second

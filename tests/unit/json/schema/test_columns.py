@@ -205,11 +205,21 @@ def test_a_definition_that_is_used_twice_beside_itself_is_not_recursive() -> Non
     assert type_of(schema) == "struct<a:struct<x:double>,b:array<struct<x:double>>>"
 
 
+@pytest.mark.parametrize("kind", ["number", "string"])
+def test_of_two_decimals_of_one_scale_the_one_with_fewer_digits_counts(kind: str) -> None:
+    wide, narrow = decimal(kind, scale="2"), decimal(kind, scale="2", **{"connect.decimal.precision": "7"})
+    for both in ([wide, narrow], [narrow, wide], [narrow, narrow]):
+        assert type_of({"allOf": both}) == "decimal(7,2)"
+
+
 @pytest.mark.parametrize(
     ("schema", "error"),
     [
         ({"allOf": [INTEGER, TEXT]}, "JSON_TYPE_NOT_SUPPORTED"),
         ({"allOf": [DATE, TIMESTAMP]}, "JSON_TYPE_NOT_SUPPORTED"),
+        ({"allOf": [decimal("number", scale="2"), decimal("number", scale="3")]}, "JSON_TYPE_NOT_SUPPORTED"),
+        ({"allOf": [decimal("string", scale="0"), decimal("string", scale="3")]}, "JSON_TYPE_NOT_SUPPORTED"),
+        ({"allOf": [record(a=decimal("number")), record(a=decimal("number", scale="1"))]}, "JSON_TYPE_NOT_SUPPORTED"),
         (decimal("number", scale="39"), "JSON_TYPE_NOT_SUPPORTED"),
         (decimal("number", scale="-1"), "JSON_TYPE_NOT_SUPPORTED"),
         (decimal("string", scale="x"), "CANNOT_PARSE_JSON_SCHEMA"),
