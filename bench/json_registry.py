@@ -7,7 +7,8 @@ writes them; ``map``, of ten entries; ``nested``, with structs, arrays and a map
 and on.error=column (of which Spark has none: its side is then PERMISSIVE). The time of the Python workers, which read
 the frames, isn't in it.
 
-To compare two versions of this pack, run it once with each, in turn: ``PYTHONPATH=CHECKOUT ./dev bench json_registry``.
+To compare two versions of this pack, run this file in turn from the folder of each, with that folder as PYTHONPATH: the
+Python workers import what stands in the folder where the session was started.
 """
 
 from __future__ import annotations

@@ -189,7 +189,8 @@ class _Decoding:
         if not self._options.error_column:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
-        error = F.coalesce(self._error, no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
+        first = [] if self._error is None else [self._error]
+        error = F.coalesce(*first, no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
         return F.struct(whole.alias("value"), error.alias("error"))
 
     def _no_json(self, row: Column) -> Column:
