@@ -22,10 +22,22 @@ ONE_FOR_ALL = ("google-api-core<2.26",)
 HEADER = "# Made by ./dev lock from pyproject.toml. Names no registry: each machine asks its own.\n"
 
 
-def lower_bounds(project: dict[str, Any]) -> list[str]:
-    """The run-time requirements of a ``[project]`` table, each pinned to its lower bound."""
-    requirements: list[str] = list(project["dependencies"])
-    for extra in project["optional-dependencies"].values():
+def project() -> dict[str, Any]:
+    """The ``[project]`` table."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def locked_extras() -> dict[str, list[str]]:
+    """The extras of the tests' environment: not pandas, which pyarrow would import in every process."""
+    extras: dict[str, list[str]] = project()["optional-dependencies"]
+    return {name: lines for name, lines in extras.items() if name != "pandas"}
+
+
+def lower_bounds() -> list[str]:
+    """The run-time requirements, each pinned to its lower bound."""
+    requirements: list[str] = list(project()["dependencies"])
+    for extra in locked_extras().values():
         requirements += extra
     bounds = (re.match(r"([\w-]+)(?:\[[\w,-]+\])?\s*[>=]=\s*([\w.]+)", requirement) for requirement in requirements)
     return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound]
@@ -38,7 +50,8 @@ def pins(lock: str) -> list[str]:
 
 def compile_lock(target: str, *options: str) -> None:
     """Resolve pyproject.toml for every Python and platform, and write one lock file."""
-    command = (sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--all-extras", "--group", "dev")
+    extras = (word for name in locked_extras() for word in ("--extra", name))
+    command = (sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *extras, "--group", "dev")
     _compile(target, *command, *options)
 
 
@@ -62,10 +75,9 @@ def _compile(target: str, *command: str) -> None:
 
 def main() -> None:
     """Write all lock files."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     compile_lock("requirements.lock")
     with NamedTemporaryFile("w", suffix=".txt") as constraints:
-        constraints.write("\n".join([*lower_bounds(project), *ONE_FOR_ALL]))
+        constraints.write("\n".join([*lower_bounds(), *ONE_FOR_ALL]))
         constraints.flush()
         compile_lock("requirements-lowest.lock", "--constraint", constraints.name)
     for group in SIDE_GROUPS:

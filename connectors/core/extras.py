@@ -18,6 +18,7 @@ from connectors.core.errors import ConnectorError
 
 __all__ = [
     "OLDEST_SPARK",
+    "PANDAS",
     "TESTED_PTARS",
     "extra_imports",
     "install_advice",
@@ -35,6 +36,8 @@ _NOT_ON_EXECUTORS: Final = frozenset({"cli", "testing"})
 
 OLDEST_SPARK: Final = 4
 """The major version of Spark that brought Python data sources of streams."""
+PANDAS: Final = "pandas>=2.2,<3"
+"""What the extra pandas brings: versions that each Spark is made for. Spark 4.0 decodes by it, newer ones do not."""
 TESTED_PTARS: Final = ("0.0.25",)
 """The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import connectors
 from connectors.core.diagnostics import Finding, Steps
-from connectors.core.extras import install_command
+from connectors.core.extras import PANDAS, install_advice, install_command, not_installed
 from connectors.core.processes.interpreter import probe_command
 
 __all__ = ["check_workers", "dotted", "numbers", "run_command"]
@@ -117,13 +117,16 @@ def _arrow(package: Mapping[str, Any], fix: str, environ: Mapping[str, str]) -> 
 
 
 def _pandas(package: Mapping[str, Any]) -> Finding:
-    """This pack does not use it; toPandas(), pandas functions and Spark Connect, and so spark-pipelines, do."""
+    """This pack uses it on Spark 4.0 only; toPandas(), pandas functions, Spark Connect, and so spark-pipelines, do."""
     if "error" in package:
         error = str(package["error"])
         if error.startswith("ModuleNotFoundError: No module named 'pandas'"):
+            if _decodes_by_pandas():
+                found = "not installed; from_protobuf, from_avro and from_json_registry need it on this Spark"
+                return Finding.warning("python", "pandas", found, install_advice("pandas"), "PACKAGES_MISSING")
             users = "toPandas(), pandas functions, Spark Connect and spark-pipelines"
             return Finding.ok("python", "pandas", f"not installed; {users} need it")
-        fix = "pip install --force-reinstall 'pandas>=2.2,<3'"
+        fix = f"pip install --force-reinstall '{PANDAS}'"
         return Finding.warning("python", "pandas", f"it cannot be imported: {error}", fix, "PANDAS_BROKEN")
     found, (oldest, too_new) = f"pandas {package['version']}", _PANDAS
     if not oldest <= numbers(found)[:2] < too_new:
@@ -131,10 +134,19 @@ def _pandas(package: Mapping[str, Any]) -> Finding:
             "python",
             "pandas",
             f"{found}: this Spark is made for 2.2 up to 3",
-            "pip install 'pandas>=2.2,<3'",
+            f"pip install '{PANDAS}'",
             "PANDAS_VERSION",
         )
     return Finding.ok("python", "pandas", found)
+
+
+def _decodes_by_pandas() -> bool:
+    """Return whether the driver's Spark has no Arrow functions; False where there is no Spark."""
+    if not_installed(["pyspark"]):
+        return False
+    from connectors.core.processes.spark import features  # noqa: PLC0415 - imports pyspark
+
+    return not features()["Arrow functions"]
 
 
 def _pack(package: Mapping[str, Any], python: str) -> Finding:

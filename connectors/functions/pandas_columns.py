@@ -11,9 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import DataType, StructField, StructType
 
+from connectors.core.extras import PANDAS, packages_missing
 from connectors.functions.bad_rows import headers_type_error
 from connectors.functions.call import Call
 
@@ -44,6 +47,34 @@ def _view() -> Any:
     return View
 
 
+class _Pandas:
+    """Brings pandas: to where it is made, and to each worker, which gets it with the function of its task.
+
+    Args:
+        function: the name of the function that needs pandas.
+
+    Raises:
+        ConnectorError: PACKAGES_MISSING.
+    """
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        try:
+            require_minimum_pandas_version()
+        except ImportError as error:
+            where = f"{function} on Spark {pyspark.__version__}, which runs it by pandas; Spark 4.1 or newer does not"
+            raise packages_missing([PANDAS], where, "pandas") from error
+
+    def __reduce__(self) -> tuple[type[_Pandas], tuple[str]]:
+        return _Pandas, (self._function,)
+
+    def frame(self, values: pa.Array) -> Any:
+        """Return the pandas frame that hands Spark these values in its one column."""
+        import pandas as pd  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
+
+        return pd.DataFrame({_VALUE: pd.Series(_view()(values))})
+
+
 class PandasFunction:
     """A function of columns that decodes.
 
@@ -51,14 +82,18 @@ class PandasFunction:
         call: decodes.
         kind: the type of the result.
         headers: whether it takes the column of Kafka's headers too.
+
+    Raises:
+        ConnectorError: PACKAGES_MISSING, without pandas; where a worker has none, the query ends with it.
     """
 
     def __init__(self, call: Call, kind: DataType, *, headers: bool) -> None:
         self._name = call.function
+        pandas = _Pandas(self._name)
         wrapped = StructType([StructField(_VALUE, kind)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
-            self._wrapped: Any = pandas_udf(_decoding(call, headers=headers), wrapped, PandasUDFType.SCALAR)
+            self._wrapped: Any = pandas_udf(_decoding(call, pandas, headers=headers), wrapped, PandasUDFType.SCALAR)
 
     def __call__(self, *columns: ColumnOrName) -> Column:
         """Return the decoded column."""
@@ -79,15 +114,13 @@ def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
     return column.alias(f"{function}({', '.join(texts)})")
 
 
-def _decoding(call: Call, *, headers: bool) -> Any:
+def _decoding(call: Call, pandas: _Pandas, *, headers: bool) -> Any:
     """Return the function of pandas columns; Spark takes the number of its parameters from its signature."""
 
     def decode(messages: Any, *headers_columns: Any) -> Any:
-        import pandas as pd  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
-
         columns = [pa.array([kafka_headers(row) for row in column], _HEADERS) for column in headers_columns]
         decoded = call(pa.array(messages, pa.binary(), from_pandas=True), *columns)
-        return pd.DataFrame({_VALUE: pd.Series(_view()(decoded))})
+        return pandas.frame(decoded)
 
     def decode_with_headers(messages: Any, headers_column: Any) -> Any:
         return decode(messages, headers_column)

@@ -7,6 +7,10 @@ writers, filters, functions.
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
@@ -473,6 +477,91 @@ def test_json_is_written_in_frames_by_the_latest_version_of_a_subject(spark: Spa
         assert [row.value for row in written.collect()] == [prefix + b'{"id":1}', prefix + b'{"id":2}']
         read = written.select(from_json_registry("value", None, None, "orders", server.address).alias("v"))
         assert [row.v.id for row in read.collect()] == [1, 2]
+
+
+NO_PANDAS = """
+import sys
+class NoPandas:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+"""
+DECODE_WITHOUT_PANDAS = f"""
+{NO_PANDAS}
+import json, os
+from pyspark.sql import SparkSession, functions as F
+from connectors.avro import from_avro, to_avro
+from connectors.doctor.environment import check_environment
+from connectors.json import from_json_registry
+from connectors.protobuf import from_protobuf, register_sql, to_protobuf
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+cells = {{"avro": "02", "proto": "0805", "text": "0000000001" + b'{{"id": 7}}'.hex()}}
+frame = spark.range(1).select(*(F.lit(bytearray.fromhex(cell)).alias(name) for name, cell in cells.items()))
+orders = {{"descFilePath": sys.argv[2], "messageName": "Order"}}
+registry = {{"address": sys.argv[1], "subject": "orders"}}
+readers = {{
+    "from_avro": lambda: from_avro("avro", '"int"'),
+    "from_protobuf": lambda: from_protobuf("proto", **orders).getField("n"),
+    "from_json_registry": lambda: from_json_registry("text", schemaRegistry=registry).getField("id"),
+    "register_sql": lambda: register_sql(spark, "sql", **orders) or F.expr("from_protobuf_sql(proto)").getField("n"),
+}}
+writers = {{
+    "to_avro": lambda: to_avro(F.lit(1), '"int"'),
+    "to_protobuf": lambda: to_protobuf(F.struct(F.lit(5).alias("n")), **orders),
+}}
+
+def found(functions):
+    found = {{}}
+    for name, function in functions.items():
+        try:
+            made = frame.select(function().alias("made")).first().made
+            found[name] = made.hex() if isinstance(made, bytearray) else made
+        except Exception as error:
+            found[name] = str(error)
+    return found
+
+sys.meta_path.insert(0, NoPandas())
+driver = found(readers | writers)
+sys.meta_path.pop(0)
+doctor = [each.code for each in check_environment(os.environ) if each.check == "pandas"]
+print(json.dumps({{"driver": driver, "worker": found(readers), "doctor": doctor}}))
+"""
+
+
+def test_a_function_that_needs_pandas_says_which_extra_brings_it(tmp_path: Path) -> None:
+    """From Spark 4.1 on none does: with the same program, everything is decoded."""
+    (tmp_path / "sitecustomize.py").write_text(f"{NO_PANDAS}\nsys.meta_path.insert(0, NoPandas())\n")
+    worker = tmp_path / "worker"
+    worker.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {shlex.quote(sys.executable)} "$@"\n')
+    worker.chmod(0o755)
+    descriptors = tmp_path / "orders.desc"
+    descriptors.write_bytes(compiled('syntax = "proto3"; message Order { int32 n = 1; bytes raw = 3; }'))
+    with SchemaRegistryServer() as server:
+        assert server.register("orders", text=json.dumps(JSON_ORDER), schema_type="JSON") == 1
+        done = subprocess.run(
+            [sys.executable, "-c", DECODE_WITHOUT_PANDAS, server.address, str(descriptors)],
+            env={**os.environ, "PYSPARK_PYTHON": str(worker), "PYSPARK_DRIVER_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().rpartition("\n")[2])
+    written = {name: found["driver"].pop(name) for name in ("to_avro", "to_protobuf")}
+    assert written == {"to_avro": "02", "to_protobuf": "0805"}
+    decoded = {"from_avro": 1, "from_protobuf": 5, "from_json_registry": 7, "register_sql": 5}
+    if hasattr(spark_functions, "arrow_udf"):
+        assert (found["driver"], found["worker"], found["doctor"]) == (decoded, decoded, [""])
+        return
+    for where in ("driver", "worker"):
+        for name, text in found[where].items():
+            function = "from_protobuf" if name == "register_sql" else name
+            assert f"[PACKAGES_MISSING] not installed: pandas>=2.2,<3 ({function} on Spark 4.0." in text, (where, text)
+            assert "Install the extra pandas: pip install" in text
+            assert "here and on every executor" in text
+    assert found["doctor"] == ["PACKAGES_MISSING"]
 
 
 def test_frames_of_glue_are_written_and_read(spark: SparkSession) -> None:

@@ -13,14 +13,16 @@ import pytest
 from packaging.requirements import Requirement
 
 import connectors
+from connectors.core.extras import PANDAS
 from tools.audit import brought, goes_with_apache, license_of
+from tools.lock import locked_extras
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 NEEDED = [
     *PYPROJECT["project"]["dependencies"],
-    *dict.fromkeys(line for extra, lines in EXTRAS.items() if extra != "all" for line in lines),
+    *dict.fromkeys(line for extra, lines in locked_extras().items() if extra != "all" for line in lines),
 ]
 LOCKS = ["requirements.lock", "requirements-lowest.lock"]
 SIDE_GROUPS = ["connect", "packaging", "site"]
@@ -78,7 +80,14 @@ def test_all_is_the_sum_of_the_extras() -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     named = Requirement(extras["all"][0])
     assert named.name == PYPROJECT["project"]["name"]
-    assert named.extras == set(extras) - {"all", "spark", "testing"}
+    assert named.extras == set(extras) - {"all", "pandas", "spark", "testing"}
+
+
+def test_the_extra_pandas_brings_what_errors_name_and_the_tests_run_with() -> None:
+    assert EXTRAS["pandas"] == [PANDAS]
+    assert f'"{PANDAS}"' in (ROOT / "dev").read_text()
+    assert PANDAS in PYPROJECT["dependency-groups"]["connect"]
+    assert "pandas" not in {name for lock in LOCKS for name in pins(lock)}
 
 
 def test_no_user_gets_the_sdk_of_pubsub_or_the_command_line_unasked() -> None:
