@@ -517,7 +517,7 @@ def found(functions):
     for name, function in functions.items():
         try:
             made = frame.select(function().alias("made")).first().made
-            found[name] = made.hex() if isinstance(made, bytearray) else made
+            found[name] = made.hex() if isinstance(made, bytes | bytearray) else made
         except Exception as error:
             found[name] = str(error)
     return found
