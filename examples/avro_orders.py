@@ -1,6 +1,6 @@
 """Orders of two versions of a program come as Avro through Kafka, with a schema registry, and go into one table.
 
-    pip install '.[kafka,avro,testing]'    # in a clone
+    pip install '.[spark,kafka,avro,testing]'    # in a clone
     python examples/avro_orders.py
 
 The table has the columns of the newest version; what cannot be read is in it too, with the reason. Runs by itself,

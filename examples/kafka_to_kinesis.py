@@ -1,6 +1,6 @@
 """Orders from Kafka to Kinesis, as protobuf messages on both sides: those that are paid are written, by customer.
 
-    pip install '.[kafka,kinesis,protobuf,protos,testing]'    # in a clone
+    pip install '.[spark,kafka,kinesis,protobuf,protos,testing]'    # in a clone
     python examples/kafka_to_kinesis.py
 
 Runs by itself, against servers that come with the package. With real ones, leave out the servers, ``endpointUrl`` and

@@ -1,6 +1,6 @@
 """Orders from Kafka into a Delta table by foreachBatch and delta-rs: no jar, and a repeated batch is skipped.
 
-    pip install '.[kafka]' deltalake    # in a clone
+    pip install '.[spark,kafka]' deltalake    # in a clone
     python examples/lakehouse.py
 
 Runs by itself, against a Kafka cluster that comes with the package. With a real one, leave out the server. A batch

@@ -1,6 +1,6 @@
 """Orders come as protobuf messages through Pub/Sub; how much each customer has spent goes out as protobuf messages.
 
-    pip install '.[pubsub,protobuf,protos,testing]'    # in a clone
+    pip install '.[spark,pubsub,protobuf,protos,testing]'    # in a clone
     python examples/protobuf_orders.py
 
 Runs by itself, against a Pub/Sub server that comes with the package. With a real subscription, leave out the server

@@ -1,6 +1,6 @@
 """Orders from Pub/Sub into Parquet by foreachBatch: one folder per batch, so that a repeated batch replaces its own.
 
-    pip install '.[pubsub,testing]'    # in a clone
+    pip install '.[spark,pubsub,testing]'    # in a clone
     python examples/pubsub_to_parquet.py
 
 Runs by itself, against a Pub/Sub server that comes with the package. With a real subscription, leave out the server

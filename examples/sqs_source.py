@@ -1,6 +1,6 @@
 """Amazon SQS as a source of Spark, exactly once: a source of your own on the spool.
 
-    pip install '.[spool]' boto3    # in a clone
+    pip install '.[spark,spool]' boto3    # in a clone
     spark.readStream.format("sqs").option("queueUrl", ...).option("spoolLocation", ...).load()
 
 A message is deleted when it is durable in the spool, and its visibility timeout is extended until then. One that is

@@ -1,6 +1,6 @@
 """Four pipelines that keep state, each on a source of this pack: windows, deduplication, totals, and a join.
 
-    pip install '.[kafka,kinesis,pubsub,testing]'    # in a clone
+    pip install '.[spark,kafka,kinesis,pubsub,testing]'    # in a clone
     python examples/stateful.py
 
 The totals use ``transformWithState``, for which Spark needs pandas, and RocksDB as the state store; without pandas they

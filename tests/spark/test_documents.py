@@ -63,6 +63,9 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     counts = printed["connectors spool inspect data/spool\n"]
     assert re.search(r"delivered\W+2,010\b", counts), counts
     assert re.search(r"dropped: duplicate\W+1,000\b", counts), counts
+    assert "[SPOOL_ONLY_COPIES]" in page  # the page shows each warning of the pack that its steps cause
+    warned = {code for text in printed.values() for code in re.findall(r"\[([A-Z]+(?:_[A-Z]+)+)\]", text)}
+    assert warned == {"SPOOL_ONLY_COPIES"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.py", "publish.py", "stream.py"]
 
 
@@ -444,10 +447,24 @@ def run_cells(name: str) -> dict[str, Any]:
         for number, cell in enumerate(notebook["cells"]):
             if cell["cell_type"] == "code":
                 assert not cell["outputs"], f"cell {number} has outputs, which differ from run to run"
-                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+                source = "".join(cell["source"]).replace("spark.stop()\n", "")  # the session is of these tests
+                exec(compile(source, f"cell {number}", "exec"), names)
 
     asyncio.run(run_all())
     return names
+
+
+@pytest.mark.long  # two starts of Spark
+@pytest.mark.parametrize("name", ["first_stream", "tour"])
+def test_a_notebook_ends_without_a_complaint(name: str, tmp_path: Path) -> None:
+    """Its cells in a Python of its own, which lives on for a while, as a kernel does."""
+    notebook = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    command = [sys.executable, "-c", "\n".join([*cells, "import time", "time.sleep(6)"])]
+    settings = environment(JDK_JAVA_OPTIONS=QUICK_JAVA)
+    done = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not re.findall(r".*refused.*|^FAIL .*|.*Traceback.*", done.stdout + done.stderr, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("spark")
@@ -515,6 +532,45 @@ def test_the_topics_for_bad_records_take_whatever_breaks_a_record(spark: SparkSe
         rows = frame.option("subscribe", "orders-bad").option("includeHeaders", "true").load().collect()
     assert sorted(bytes(row.value) for row in rows) == sorted(hostile)
     assert all(0 < len(row.headers[0].value) <= 1000 for row in rows)
+
+
+BAD_FRAMES = {
+    "avro": ("AVRO", [b"\4o1"], [b"\x7f", b""]),
+    "json": ("JSON", [b'{"id": "o1"}'], [b'{"id": ', b"\xff"]),
+}
+
+
+@pytest.mark.parametrize("form", BAD_FRAMES)
+def test_bad_avro_and_json_go_to_a_topic_with_their_schema_id_and_subject(spark: SparkSession, form: str) -> None:
+    register(spark)
+    page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
+    name = "test_bad_avro_and_json_go_to_a_topic_with_their_schema_id_and_subject"
+    *decode, write = [one.text for one in blocks(page) if one.run_by.endswith(name)]
+    [read] = [text for text in decode if f"connectors.{form} " in text]
+    kind, good, bad = BAD_FRAMES[form]
+    schemas = {
+        "AVRO": {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]},
+        "JSON": {"type": "object", "properties": {"id": {"type": "string"}}},
+    }
+    with SchemaRegistryServer() as server, MockKafka() as kafka:
+        server.register("others-value", text=json.dumps({**schemas[kind], "title": "other"}), schema_type=kind)
+        number = server.register("orders-value", text=json.dumps(schemas[kind]), schema_type=kind)
+        assert number == 2
+        frame = b"\0" + number.to_bytes(4, "big")
+        broken = [*(frame + message for message in bad), b"\0\xff\xff\xff\xff", b"no frame", b"\0\0"]
+        records = [("k", bytearray(value)) for value in (*(frame + message for message in good), *broken)]
+        names: dict[str, Any] = {"events": spark.createDataFrame(records, "key STRING, value BINARY")}
+        exec(compile(read.replace("https://registry:8081", server.address), "bad-records.md", "exec"), names)
+        kafka.create_topic("orders-bad", 1)
+        exec(compile(write.replace("broker:9092", kafka.endpoint), "bad-records.md", "exec"), names)
+        topic = spark.read.format("kafka_py").option("kafka.bootstrap.servers", kafka.endpoint)
+        rows = topic.option("subscribe", "orders-bad").option("includeHeaders", "true").load().collect()
+    headers = {bytes(row.value): {each.key: bytes(each.value) for each in row.headers} for row in rows}
+    assert sorted(headers) == sorted(broken)
+    ids = {value: found.get("schema.id") for value, found in headers.items()}
+    framed = {value: b"2" for value in broken[: len(bad)]}
+    assert ids == {**framed, broken[len(bad)]: b"4294967295", b"no frame": None, b"\0\0": None}
+    assert all(found["error"] and found["subject"] == b"orders-value" for found in headers.values())
 
 
 def test_the_job_in_the_manifest_for_kubernetes_stores_the_messages(
