@@ -568,7 +568,7 @@ def test_bad_avro_and_json_go_to_a_topic_with_their_schema_id_and_subject(spark:
     headers = {bytes(row.value): {each.key: bytes(each.value) for each in row.headers} for row in rows}
     assert sorted(headers) == sorted(broken)
     ids = {value: found.get("schema.id") for value, found in headers.items()}
-    framed = {value: b"2" for value in broken[: len(bad)]}
+    framed = dict.fromkeys(broken[: len(bad)], b"2")
     assert ids == {**framed, broken[len(bad)]: b"4294967295", b"no frame": None, b"\0\0": None}
     assert all(found["error"] and found["subject"] == b"orders-value" for found in headers.values())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.house_rules import module_name
+from tests.support.documents import blocks
 from tools.audit import brought
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,16 +77,77 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(path: Path) -> set[str]:
-    """The names that a module imports, at its top or in a function: for ``from a import b`` it is ``a.b``."""
+    """As `imported`, of a file, but for the pack itself, Spark and the standard library."""
+    own = {"connectors", *OF_SPARK, *sys.stdlib_module_names}
+    return {name for name in imported(path.read_text()) if name.partition(".")[0] not in own}
+
+
+def imported(text: str) -> set[str]:
+    """The names that a program imports, at its top or in a function: for ``from a import b`` it is ``a.b``."""
     found: set[str] = set()
-    for node in run_time_nodes(ast.parse(path.read_text())):
+    for node in run_time_nodes(ast.parse(text)):
         match node:
             case ast.Import():
                 found |= {alias.name for alias in node.names}
             case ast.ImportFrom(module=str(module), level=0):
                 found |= {f"{module}.{alias.name}" for alias in node.names}
-    own = {"connectors", *OF_SPARK, *sys.stdlib_module_names}
-    return {name for name in found if name.partition(".")[0] not in own}
+    return found
+
+
+FORMATS = {"pubsub": "pubsub", "kinesis": "kinesis", "kafka_py": "kafka"}
+INSTALL = re.compile(r"pip install '\.\[([\w,]+)\]'([\w ]*)")
+EXAMPLES = [path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in {".py", ".ipynb"}]
+
+
+def texts_of(path: Path) -> tuple[str, str]:
+    """The program of an example, and all its text."""
+    if path.suffix == ".py":
+        return path.read_text(), path.read_text()
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+    return "\n".join(text for kind, text in cells if kind == "code"), "\n".join(text for _, text in cells)
+
+
+def unmet(program: str, extras: set[str], further: set[str]) -> list[str]:
+    """What an example needs that a command does not install: Spark, packages, formats, and what our modules need."""
+    installed = {*owners().values()} & further  # the environment of the tests has no Jupyter
+    brings = {
+        *brought("pyspark-stream-connectors", frozenset(extras)),
+        *(n for each in installed for n in brought(each, frozenset())),
+    }
+    if "all" in extras:
+        extras = {*extras, *Requirement(PROJECT["optional-dependencies"]["all"][0]).extras}
+    missing = set() if "spark" in extras else {"the extra spark"}
+    for name in imported(program):
+        first = name.partition(".")[0]
+        if first == "connectors":
+            module = next((each for each in (name, name.rpartition(".")[0]) if each in modules()), "connectors")
+            choices = {OPTIONAL[module]} if module in OPTIONAL else extras_of(module)
+            if not choices & {*extras, "core"}:
+                missing.add(f"an extra for {module}")
+        elif first not in {*sys.stdlib_module_names, *OF_SPARK, "tools"} and distribution_of(name) not in brings:
+            missing.add(name)
+    used = re.findall(r"format\(\"(\w+)\"\)", program)
+    missing |= {f"the extra {FORMATS[each]}" for each in used if each in FORMATS and FORMATS[each] not in extras}
+    return sorted(missing)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_install_line_of_an_example_brings_what_it_needs(path: Path) -> None:
+    program, text = texts_of(path)
+    commands = INSTALL.findall(text)
+    assert "pip install" not in text or commands, "it installs from somewhere else than a clone"
+    for extras, further in commands:
+        assert unmet(program, set(extras.split(",")), {canonicalize_name(each) for each in further.split()}) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorial/first-stream.md"])
+def test_the_install_line_of_a_first_page_brings_spark_and_what_its_steps_need(page: str) -> None:
+    text = (ROOT / page).read_text()
+    [(extras, _)] = INSTALL.findall(text)
+    programs = [one.text for one in blocks(text) if one.language == "python" and "from_protobuf" not in one.text]
+    assert [each for program in programs for each in unmet(program, set(extras.split(",")), set())] == []
+    if page != "docs/index.md":
+        assert {"spark", "cli", "testing"} <= set(extras.split(","))  # for `connectors demo` and its server
 
 
 @cache
