@@ -73,7 +73,8 @@ schema for a text, a number or a boolean alone gives a column of that type.
 - What is no text is read into a `STRING` as its JSON.
 
 Refused are `allOf` of types that exclude each other, or of decimals of different scales (`JSON_TYPE_NOT_SUPPORTED`),
-decimals of more than 38 digits, values that are checked, such as dates, maps and fractions, more than 30 levels deep, schemas that hold themselves unless `recursiveFieldMaxDepth` is set
+decimals of more than 38 digits, values that are checked, such as dates, maps and fractions, more than 30 levels deep,
+schemas that hold themselves unless `recursiveFieldMaxDepth` is set
 (`RECURSIVE_JSON_SCHEMA`), references that lead nowhere (`JSON_REFERENCE_NOT_FOUND`), and schemas with more than
 10,000 columns, 100 levels, 100,000 parts, 10,000 `$id` or an `$id` of more than 4,096 characters
 (`CANNOT_PARSE_JSON_SCHEMA`). So are schemas that lead to more than 50,000 values or 2,000,000 steps of merging.
