@@ -433,7 +433,7 @@ def test_the_blocks_of_a_page_run(
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    text = "\n".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     names = {path.stem for path in (ROOT / "examples").glob("*.*")}
     assert {name for name in names if f'"{name}' not in text} == set()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from connectors.kinesis.client.responses import Page
+if TYPE_CHECKING:
+    from connectors.kinesis.client.responses import Page
 
 __all__ = ["BYTES_A_SECOND", "RECORDS_A_SECOND", "Pace", "is_above_limits"]
 
