@@ -509,7 +509,8 @@ def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark
 def test_the_topics_for_bad_records_take_whatever_breaks_a_record(spark: SparkSession, emulator: PubSubServer) -> None:
     register(spark)
     page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
-    to_kafka, to_pubsub = [one.text for one in blocks(page) if ".save())" in one.text]
+    name = "test_the_topics_for_bad_records_take_whatever_breaks_a_record"
+    to_kafka, to_pubsub = [one.text for one in blocks(page) if one.run_by.endswith(name)]
     fields = " ".join(f"required Any a_required_field_with_a_long_name_{number} = {number};" for number in range(1, 61))
     text = f'syntax = "proto2"; message Any {{ optional string url = 1; }} message Order {{ {fields} }}'
     hostile = [b"", b"\x0a\x7f", b"\0\0\0\0\x01\0" + b"\xff" * 3000, b"\x0a\x03\x0a\x01\xff", b"\x0a" * 100_000]

@@ -283,7 +283,7 @@ def test_a_row_without_a_key_is_refused_by_a_compacted_topic_and_the_error_says_
     given, rows = options(kafka, topic=topic), [{"key": b"k", "value": b"first"}, {"key": None, "value": b"second"}]
     with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_INVALID\].*1 of them without a key.*fill the column key"):
         write(given, struct("key", "value"), rows)
-    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_INVALID\].*a null key and a value of 1 byte,.*-0\)"):
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_INVALID\].*a null key and a value of 1 byte\..*-0\)"):
         write(given, struct("value"), [{"value": b"v"}])
     assert write(given, struct("key", "value"), [{"key": b"k", "value": None}]) == 1
 
