@@ -17,7 +17,7 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
 from connectors.avro.schema.leaf import converter
 from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
-from connectors.avro.schema.types import is_single, member_name, non_null, too_deep
+from connectors.avro.schema.types import is_single, items_of, member_name, non_null, too_deep
 from connectors.functions.bad_rows import BadRowError
 
 __all__ = ["Defaults", "check_defaults"]
@@ -88,10 +88,10 @@ class _Checker:
             case "record":
                 return isinstance(value, dict) and all(self._has(field, value) for field in schema.fields)
             case "array":
-                return isinstance(value, list) and all(self.fits(_items(schema), item) for item in value)
+                return isinstance(value, list) and all(self.fits(items_of(schema), item) for item in value)
             case "map":
                 return isinstance(value, dict) and all(
-                    _is_text(key) and self.fits(_items(schema), item) for key, item in value.items()
+                    _is_text(key) and self.fits(items_of(schema), item) for key, item in value.items()
                 )
         return _is_scalar(schema, value)
 
@@ -156,10 +156,10 @@ class Defaults:
                 return {part.name: self._value(fields[part.name].type, given[part.name], part.type) for part in arrow}
             case "array":
                 self._add(_ITEM_BYTES * len(value))
-                return [self._value(_items(schema), item, arrow.value_type) for item in value]
+                return [self._value(items_of(schema), item, arrow.value_type) for item in value]
             case "map":
                 self._add(sum(_ITEM_BYTES + len(key) for key in value))
-                items = _items(schema)
+                items = items_of(schema)
                 return [(key.encode(), self._value(items, item, arrow.item_type)) for key, item in value.items()]
         return self._scalar(schema, value, arrow)
 
@@ -195,8 +195,3 @@ def _as_float(value: float) -> float:
         return float(value)
     except OverflowError:  # of an integer, which is infinite in Java
         return float("inf") if value > 0 else float("-inf")
-
-
-def _items(schema: AvroType) -> AvroType:
-    assert schema.items is not None  # noqa: S101 - of an array or a map
-    return schema.items

@@ -17,7 +17,15 @@ from connectors.avro.options import AvroOptions
 from connectors.avro.schema.aliases import apply_aliases
 from connectors.avro.schema.defaults import Defaults
 from connectors.avro.schema.parser import NO_DEFAULT, AvroType
-from connectors.avro.schema.types import arrow_type, is_single, member_name, non_null, too_deep, too_many_columns
+from connectors.avro.schema.types import (
+    arrow_type,
+    is_single,
+    items_of,
+    member_name,
+    non_null,
+    too_deep,
+    too_many_columns,
+)
 from connectors.functions.columns import MAX_COLUMNS
 
 __all__ = ["Node", "Output", "compile_plan"]
@@ -189,11 +197,11 @@ class _Compiler:
         return Node("fixed", arrow, reader, size=writer.size)
 
     def _array(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        return Node("array", arrow, reader, item=self.node(_items(writer), _items(reader), arrow.value_type))
+        return Node("array", arrow, reader, item=self.node(items_of(writer), items_of(reader), arrow.value_type))
 
     def _map(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
         key = Node("string", pa.string(), AvroType("string"))
-        value = self.node(_items(writer), _items(reader), arrow.item_type)
+        value = self.node(items_of(writer), items_of(reader), arrow.item_type)
         entry = Node("record", pa.struct([arrow.key_field, arrow.item_field]), children=[key, value])
         entry.outputs = [Output(0), Output(1)]
         return Node("map", arrow, reader, item=entry)
@@ -367,11 +375,6 @@ class _Compiler:
         ]
         made.width, made.least  # noqa: B018 - from the leaves up, which needs no deep stack
         return made
-
-
-def _items(schema: AvroType) -> AvroType:
-    assert schema.items is not None  # noqa: S101 - of an array or a map
-    return schema.items
 
 
 def _can_be(writer: str, reader: str) -> bool:

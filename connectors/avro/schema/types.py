@@ -18,7 +18,16 @@ from connectors.avro.options import AvroOptions
 from connectors.avro.schema.parser import AvroType
 from connectors.functions.columns import MAX_COLUMNS
 
-__all__ = ["arrow_type", "is_single", "member_name", "non_null", "spark_type", "too_deep", "too_many_columns"]
+__all__ = [
+    "arrow_type",
+    "is_single",
+    "items_of",
+    "member_name",
+    "non_null",
+    "spark_type",
+    "too_deep",
+    "too_many_columns",
+]
 
 _WHERE: Final = "from_avro"
 _ATOMS: Final[Mapping[str, type[spark.DataType]]] = {
@@ -76,6 +85,12 @@ def is_single(union: AvroType) -> bool:
         return False  # a union may have any number, and is asked for each of them
     kinds = sorted(branch.kind for branch in non_null(union))
     return len(kinds) == 1 or kinds in (["int", "long"], ["double", "float"])
+
+
+def items_of(schema: AvroType) -> AvroType:
+    """Return the type of the items of an array, or of the values of a map."""
+    assert schema.items is not None  # noqa: S101 - of an array or a map
+    return schema.items
 
 
 def member_name(branch: AvroType, place: int, options: AvroOptions) -> str:
