@@ -39,8 +39,7 @@ _MICROS: Final = (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1)
 _RFC_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 _RFC_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\z"
 _FIRST_YEAR: Final = "0001"
-_EDGES: Final = ("0001-01-01", "9999-12-31")  # from which an offset may lead out of the years of Spark
-_BASE64: Final = r"^[A-Za-z0-9+/]*={0,2}\z"
+_WITHIN: Final = ("0001-01-02", "9999-12-31")  # before and after these an offset may lead out of the years of Spark
 _PATH_BYTES: Final = 800  # of the 1,000 that an error may have
 _REASONS: Final = {
     "date": "is no date of RFC 3339 in the years 1 to 9999",
@@ -55,13 +54,14 @@ _REASONS: Final = {
 def with_once(value: Column, body: Convert) -> Column:
     """Return an expression of a value that is evaluated once, however often the expression has it.
 
-    Elsewhere Spark would parse a message again for each column of it.
+    Elsewhere Spark would parse a message again for each column of it. The value is the start of an aggregate over
+    nothing: a transform of an array of one would copy each row that is made.
     """
 
     def of_one(each: Column) -> Column:  # Spark looks at the parameters, of which `body` may have any number
         return body(each)
 
-    return F.transform(F.array(value), of_one).getItem(0)
+    return F.aggregate(F.array(), value, lambda bound, _: bound, of_one)
 
 
 def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[..., Column] | None:
@@ -164,8 +164,9 @@ def any_twice(column: JsonColumn) -> Convert | None:
 
 
 def _twice(entries: Column) -> Column:
-    keys = F.map_keys(entries)
-    return F.size(F.array_distinct(keys)) < F.size(keys)
+    """Return whether two keys have the same hash, which Spark finds faster than the same key."""
+    hashes = F.transform(F.map_keys(entries), lambda key: F.xxhash64(key))  # noqa: PLW0108 - Spark looks at the parameters
+    return F.size(F.array_distinct(hashes)) < F.size(hashes)
 
 
 def struct_of(row: Column, parts: list[tuple[str, Convert | None]]) -> Column:
@@ -213,18 +214,21 @@ def _scalar(column: JsonColumn, options: JsonOptions) -> Convert | None:
     by_meaning: dict[str, Convert] = {
         "date": lambda text: F.when(text.rlike(_RFC_DATE) & (text >= _FIRST_YEAR), text.try_cast(spark.DateType())),
         "timestamp": _time,
-        "base64": lambda text: F.when(_is_base64(text), F.unbase64(text)),
+        "base64": _bytes,
         "days": lambda read: F.when(read.between(*_DAYS), F.date_from_unix_date(read)),
         "millis": lambda read: F.when(read.between(*millis), F.timestamp_millis(read)),
-        "decimal": lambda text: with_once(
-            F.when(_is_base64(text), F.hex(F.unbase64(text))), lambda digits: _decimal(digits, column)
-        ),
+        "decimal": lambda text: with_once(F.hex(_bytes(text)), lambda digits: _decimal(digits, column)),
     }
     return by_meaning.get(column.meaning)
 
 
-def _is_base64(text: Column) -> Column:
-    return text.rlike(_BASE64) & (F.length(text) % 4 == 0)
+def _bytes(text: Column) -> Column:
+    """Return the bytes of a text in base64; NULL for one with white space or without its padding, which Spark takes."""
+    padding = F.endswith(text, F.lit("=")).cast("int") + F.endswith(text, F.lit("==")).cast("int")
+    size = F.length(text) * 3 - padding * 4
+    return with_once(
+        F.try_to_binary(text, F.lit("base64")), lambda read: F.when(F.octet_length(read) * 4 == size, read)
+    )
 
 
 def _in_range(value: Column, kind: str) -> Column:
@@ -235,8 +239,8 @@ def _in_range(value: Column, kind: str) -> Column:
 
 def _time(text: Column) -> Column:
     time = F.upper(text).try_cast(spark.TimestampType())
-    within = ~F.substring(text, 1, len(_EDGES[0])).isin(*_EDGES) | _in_range(time, "timestamp")
-    return F.when(text.rlike(_RFC_TIME) & (text >= _FIRST_YEAR) & within, time)
+    within = text.between(*_WITHIN) | ((text >= _FIRST_YEAR) & _in_range(time, "timestamp"))
+    return F.when(text.rlike(_RFC_TIME) & within, time)
 
 
 def _by_pattern(text: Column, kind: str, given: dict[str, str]) -> Column:

@@ -6,6 +6,7 @@ The JSON of a message never leaves the JVM.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
@@ -32,7 +33,9 @@ __all__ = ["decoded_json", "spark_type"]
 
 _FAILED: Final = "[MALFORMED_JSON_MESSAGE] A message is no JSON of the columns of its schema"
 _NO_JSON: Final = "is no JSON of the columns of the schema"
-_TEXT_FOR_NUMBER: Final = r'"[-+.,\\\p{Nd}]'  # Spark reads a text of digits for a decimal, with commas in it
+_DIGITS: Final = r"""["'][-+.,\\\p{Nd}]"""  # Spark reads a text of digits for a decimal, with commas in it
+_BEGINS: Final = r"(?<![^\s:\[,]..)"  # else most texts that end before a comma look like such a text
+_PLAIN_NAME: Final = re.compile(r"[\w .-]+", re.ASCII)  # in JSON as it is, but for \u
 _NUMBER_FOR_TEXT: Final = r"^(true|false|-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?)\z"  # as Spark writes one into a STRING
 _SCALARS: Final[dict[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
@@ -86,9 +89,10 @@ def decoded_json(text: Column, column: JsonColumn, options: JsonOptions, error: 
         error: why there is no text, if there is an error column. Else `error` says why a text is no JSON of the
             columns.
     """
-    if error is None and not column.checked():
-        return _Decoding(column, options, text, None).decoded()
     if error is None:
+        decoding = _Decoding(column, options, text, None)
+        if not decoding.uses_text_again():
+            return decoding.decoded()
         return with_once(text, lambda each: _Decoding(column, options, each, None).decoded())
     both = F.struct(text.alias("text"), error.alias("error"))  # since no function that Spark calls may have a UDF in it
     return with_once(both, lambda each: _Decoding(column, options, each["text"], each["error"]).decoded())
@@ -123,6 +127,11 @@ class _Decoding:
         # Given in any case: else a property may have the name that Spark takes by default.
         self._given = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
         self._corrupt = unused if options.corrupt_record or options.error_column else None
+
+    def uses_text_again(self) -> bool:
+        """Return whether anything but the first from_json looks at the text."""
+        again = (pruned(self._column, leaf) for leaf in (self._typed, _fractional))
+        return self._corrupt is not None or self._options.error_column or any(column is not None for column in again)
 
     def decoded(self) -> Column:
         """Return the value, or STRUCT<value, error>."""
@@ -212,19 +221,26 @@ class _Decoding:
         typed = pruned(self._column, self._typed)
         if typed is None:
             return None
-        numbers = pruned(typed, lambda column: column if column.meaning == "number" else None)
-        suspect = first_found(
-            typed,
-            lambda column, _: (
-                (lambda read: F.when(read.rlike(_NUMBER_FOR_TEXT), F.lit(""))) if column.meaning == "text" else None
-            ),
-        )
-        may = F.expr("false") if numbers is None else self._text.rlike(_TEXT_FOR_NUMBER)
+        suspect = first_found(typed, _number_for_text)
+        may = self._text_for_number(_names(typed))
         if suspect is not None:
             may = may | suspect(row).isNotNull()
         found = first_found(typed, _of_another_type)
         read = _read(self._text, typed, {**self._given, "mode": "PERMISSIVE"})
         return F.when(may, with_once(read, found)) if found is not None else None
+
+    def _text_for_number(self, names: set[str]) -> Column:
+        """Return whether a message may have a text of digits for a number of these names."""
+        if not names:
+            return F.expr("false")
+        options = self._options
+        if options.allow_comments or options.allow_backslash:
+            return self._text.rlike(_DIGITS)
+        any_digits = self._text.rlike(_DIGITS + _BEGINS)
+        if options.allow_unquoted or not all(map(_PLAIN_NAME.fullmatch, names)):
+            return any_digits
+        pattern = rf"""["'](?:{"|".join(map(re.escape, sorted(names)))})["']\s*:\s*["']"""
+        return any_digits & (self._text.rlike(pattern) | F.contains(self._text, F.lit("\\u")))
 
     def _typed(self, column: JsonColumn) -> JsonColumn | None:
         if column.kind == "decimal" and column.meaning == "number":
@@ -234,7 +250,7 @@ class _Decoding:
 
     def _infinite(self, row: Column) -> Column | None:
         """Return which number is too large for its type, and not the word Infinity: it is read again without words."""
-        numbers = pruned(self._column, lambda column: column if column.kind in ("float", "double") else None)
+        numbers = pruned(self._column, _fractional)
         if numbers is None:
             return None
         found = first_found(numbers, _too_large)
@@ -250,6 +266,27 @@ def _of_another_type(column: JsonColumn, path: str) -> Callable[..., Column] | N
         return lambda read: F.when(F.schema_of_variant(read) == "STRING", F.lit(f"{path} is a text, and no number"))
     kinds = ("STRING", "VOID")
     return lambda read: F.when(~F.schema_of_variant(read).isin(*kinds), F.lit(f"{path} is no text"))
+
+
+def _number_for_text(column: JsonColumn, _: str) -> Callable[..., Column] | None:
+    """Return what gives a text where Spark may have read a number; the comparisons, since the pattern takes long."""
+    if column.meaning != "text":
+        return None
+    words = ("true", "false")
+    return lambda read: F.when(((read < ":") | read.isin(*words)) & read.rlike(_NUMBER_FOR_TEXT), F.lit(""))
+
+
+def _fractional(column: JsonColumn) -> JsonColumn | None:
+    return column if column.kind in ("float", "double") else None
+
+
+def _names(typed: JsonColumn, name: str = "") -> set[str]:
+    """Return the names that stand before numbers; an empty one for the items of an array or a map, which have none."""
+    if typed.items is not None:
+        return _names(typed.items)
+    if typed.kind == "struct":
+        return {inner for name, field in typed.fields for inner in _names(field, name)}
+    return {name} if typed.meaning == "number" else set()
 
 
 def _too_large(column: JsonColumn, path: str) -> Callable[..., Column] | None:

@@ -127,10 +127,11 @@ BAD: list[tuple[Any, list[str], str]] = [
     (TIME, [*map(json.dumps, NO_TIMES), "1767348930", "1.5", "true", "{}", "[]", "NaN"], "a is no date-time of RFC"),
     (DAY, [*map(json.dumps, NO_DAYS), "20000", "true", "{}"], "a is no date of RFC 3339"),
     (BYTES, ['"AQI"', '"AQ I="', '"AQI=AQI="', '"AQI=\\n"', '"A==="', '"-_-_"', '"="'], "a is no base64"),
+    (BYTES, ['"    "', '"AQID    "', '"AQIDBA "', '"AQID BA="', '"AQ\\t\\n=="', '"A Q="', '"===="'], "a is no base64"),
     (BYTES, ["1234", "true", "12345678", "1.5"], "a is no text"),
     (
         AMOUNT,
-        ['"1.5"', '"1,234"', '"1234"', '"\\u0031"', '"-1"', '".5"', '"\\u0661"', '"\u0661"'],
+        ['"1.5"', '"1,234"', '"1234"', '"\\u0031"', '"-1"', '".5"', '"\\u0661"', '"\u0661"', '",5"', "'5'", '  \n"+5"'],
         "a is a text, and no number",
     ),
     (AMOUNT, ["123456", "1e400", "true", '"NaN"', "NaN", '""'], NO_JSON),
@@ -210,6 +211,34 @@ def test_the_error_says_where_the_value_is_at_every_depth(
     scalar = rows_of(spark, server, schema, [bad, good], options)
     assert [error is None for _, error in scalar] == [False, True]
     assert scalar[0][0] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, '{"a":1,"b":"x","l":[1,"5"]}'),
+        ({}, '{"a":1,"l":[",5"]}'),
+        ({}, '{"a":1,"l":[ \n",5"]}'),
+        ({}, """{'a':'5'}"""),
+        ({}, '{"a" \t:\r\n "5"}'),
+        ({}, r'{"\u0061":"5"}'),
+        ({}, '{"a":1,"o":{"\u00fc b":"5"}}'),
+        ({}, '{"a":"7","a":"5"}'),
+        ({"allowUnquotedFieldNames": "true"}, '{a:"5"}'),
+        ({"allowComments": "true"}, '{"a"/**/:/*x*/"5"}'),
+        ({"allowBackslashEscapingAnyCharacter": "true"}, r'{"\a":"5"}'),
+        ({"allowBackslashEscapingAnyCharacter": "true"}, r'{"a":"\5"}'),
+    ],
+)
+def test_a_text_of_digits_is_no_number_however_the_message_is_written(
+    spark: SparkSession, server: SchemaRegistryServer, options: dict[str, str], text: str
+) -> None:
+    """Spark reads such a text for a decimal; only messages that may have one are read again."""
+    schema = record(a=AMOUNT, b=TEXT, l=array(AMOUNT), o=record(**{"\u00fc b": AMOUNT}))
+    found = rows_of(spark, server, schema, [text], {"on.error": "column", **options})
+    assert [str(error).endswith(" is a text, and no number") for _, error in found] == [True]
+    others = '{"b": "2026-01-02", "a": 7, "l": [7, 8], "c": "5"}'
+    assert rows_of(spark, server, schema, [others], {"on.error": "column", **options})[0][1] is None
 
 
 def test_the_users_patterns_take_the_place_of_rfc_3339(spark: SparkSession, server: SchemaRegistryServer) -> None:
