@@ -8,8 +8,6 @@ from __future__ import annotations
 from connectors.core.errors import ConnectorError
 from connectors.functions.errors import FunctionAnalysisError
 
-__all__ = ["AvroAnalysisError", "AvroDataError", "AvroError"]
-
 
 class AvroError(ConnectorError):
     """The base of the errors of the Avro functions."""

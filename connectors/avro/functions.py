@@ -44,8 +44,6 @@ from connectors.registry.subjects import IdPlace, subject_of
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["decode_call", "encode_call", "from_avro", "to_avro"]
-
 _REBASE_OPTION: Final = "datetimeRebaseMode"
 _REBASE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInRead"
 _REBASE_WRITE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInWrite"

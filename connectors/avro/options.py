@@ -18,8 +18,6 @@ from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
 from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.registry.subjects import SubjectOptions
 
-__all__ = ["AvroOptions", "AvroWriteOptions", "Rebase", "WireFormat", "parse_avro_options", "parse_write_options"]
-
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows
 
 

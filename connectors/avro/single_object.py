@@ -21,8 +21,6 @@ from connectors.avro.schema.parser import NAMED, AvroType
 from connectors.functions.columns import validity_of
 from connectors.registry.frames import Frames, bounds_of
 
-__all__ = ["MARKER", "PREFIX_BYTES", "SingleObjects", "canonical_form", "fingerprint", "prefix_of"]
-
 MARKER: Final = b"\xc3\x01"
 PREFIX_BYTES: Final = 10
 _EMPTY: Final = 0xC15D213AA4D7A795

@@ -28,8 +28,6 @@ from connectors.registry.glue.frames import GlueFrame, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 from connectors.registry.rules import Migrations
 
-__all__ = ["DecodeCall", "EncodeCall"]
-
 _CODECS: Final = 128  # calls whose decoders or encoders a worker retains
 _codecs: Final = Cache(_CODECS)
 

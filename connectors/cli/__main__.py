@@ -7,8 +7,6 @@ from typing import Final
 
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["main"]
-
 _NEEDED: Final = ("typer", "rich", "pydantic")
 _NOT_CARRIED_OUT: Final = 2
 

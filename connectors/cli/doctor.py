@@ -22,8 +22,6 @@ from connectors.core.formats import connector_of
 from connectors.core.options.declaration import Option, secret_options
 from connectors.doctor import diagnose
 
-__all__ = ["doctor"]
-
 _STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILURE: "bold red", Outcome.SKIPPED: "dim"}
 
 

@@ -18,8 +18,6 @@ from connectors.core.options.declaration import secret_options
 if TYPE_CHECKING:
     from connectors.spool.fetching.group import FetcherStatus
 
-__all__ = ["fetch"]
-
 
 def fetch(
     source: Annotated[

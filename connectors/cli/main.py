@@ -30,8 +30,6 @@ from connectors.core.errors import ConnectorError
 if TYPE_CHECKING:
     from connectors.cli.demo.run import DemoResult, Progress
 
-__all__ = ["main"]
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming sources and sinks for PySpark.")
 app.command()(doctor)
 app.command()(watch)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from connectors.observe.history import History
     from connectors.observe.lag import SourceMeasurement
 
-__all__ = ["report", "sparkline", "watch"]
-
 _SECONDS = 5.0
 _TOTAL_SECONDS = 15.0
 _MOST_BYTES = 16 << 20

@@ -16,8 +16,6 @@ from connectors.core.options.kinds import SECRET, option_texts
 if TYPE_CHECKING:
     from connectors.core.options.declaration import Option
 
-__all__ = ["OPTIONS_FILE", "read_options"]
-
 OPTIONS_FILE = typer.Option(
     "--options", metavar="FILE", help="A JSON object with options of the query; - reads it here."
 )

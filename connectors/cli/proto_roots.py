@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Plan", "find_roots"]
-
 _COMMENTS: Final = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _IMPORT: Final = re.compile(r'(?:^|[;}])\s*import\s+(?:public\s+|weak\s+|option\s+)?"([^"\n]+)"\s*(?=;)')
 

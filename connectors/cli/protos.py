@@ -18,8 +18,6 @@ from connectors.cli.proto_roots import find_roots
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.protoc import place_of, run_protoc
 
-__all__ = ["build_descriptor_set", "protos_commands"]
-
 protos_commands = typer.Typer(no_args_is_help=True, help="Descriptor sets for from_protobuf and to_protobuf.")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from connectors.spool.admin.survey import Inspection, SpoolStats
     from connectors.spool.admin.verify import Verification
 
-__all__ = ["spool_commands"]
-
 spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
 
 SpoolLocation = Annotated[

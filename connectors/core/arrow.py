@@ -14,8 +14,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_schema", "cut_batches", "not_utf8"]
-
 # By the type's own name, so that nothing of PySpark is imported here.
 _ATOMS: Final[dict[str, pa.DataType]] = {
     "binary": pa.binary(),

@@ -43,26 +43,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "NO_LIMIT",
-    "BatchReader",
-    "BatchWriter",
-    "CommitMessage",
-    "ConnectorSource",
-    "Format",
-    "Partition",
-    "PartitionLag",
-    "PlannedStartReader",
-    "ReadingSource",
-    "StreamReader",
-    "StreamTask",
-    "StreamWriter",
-    "TaskWriter",
-    "as_object",
-    "current_partition",
-    "stream_task",
-]
-
 _log = logging.getLogger("connectors")
 _OF_ONE_PROCESS: Final = ("_parsed", "_stream")
 """Attributes of a reader that do not go to tasks: options as they were given have no secret that was read for them."""

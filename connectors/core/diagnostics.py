@@ -21,18 +21,6 @@ from typing import Any, Final, TypeVar
 from connectors.core.errors import ConnectorError, CredentialsError, OffsetError, ServiceUnavailableError
 from connectors.core.offsets import is_sentinel
 
-__all__ = [
-    "Finding",
-    "Outcome",
-    "Steps",
-    "clock_difference",
-    "connect",
-    "look_at_checkpoint",
-    "look_up",
-    "split_address",
-    "tls_handshake",
-]
-
 T = TypeVar("T")
 
 _SECONDS: Final = 5.0

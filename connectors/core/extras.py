@@ -16,20 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import ConnectorError
 
-__all__ = [
-    "OLDEST_SPARK",
-    "PANDAS",
-    "TESTED_PTARS",
-    "extra_imports",
-    "install_advice",
-    "install_command",
-    "not_installed",
-    "packages_missing",
-    "ptars_obstacle",
-    "spark_imports",
-    "warn_not_fast",
-]
-
 _log = logging.getLogger(__name__)
 _DISTRIBUTION: Final = "pyspark-stream-connectors"
 _NOT_ON_EXECUTORS: Final = frozenset({"cli", "testing"})

@@ -16,16 +16,6 @@ from connectors.core.extras import extra_imports, not_installed, packages_missin
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = [
-    "CONNECTORS",
-    "Connector",
-    "connector_named",
-    "connector_of",
-    "data_source",
-    "missing_source",
-    "spool_connector",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Connector:

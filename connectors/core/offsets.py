@@ -12,9 +12,6 @@ from typing import Any
 
 from connectors.core.errors import OffsetError
 
-__all__ = ["LARGEST_LONG", "SENTINEL", "START_KEY", "VERSION", "Offset", "is_sentinel", "load_offset", "ordered"]
-__all__ += ["parse_json", "shown", "whole_number"]
-
 Offset = dict[str, Any]
 """An offset: a JSON object with string keys."""
 

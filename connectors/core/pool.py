@@ -8,9 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Cache", "Pool"]
-
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 

@@ -22,9 +22,6 @@ from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 
-__all__ = ["Backoff", "Outage", "OutageRule", "ParentWatch", "RetryPolicy", "WaitLog", "end_with_parent"]
-__all__ += ["is_transient", "retry", "wait_out"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

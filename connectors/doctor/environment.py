@@ -20,8 +20,6 @@ from connectors.core.diagnostics import Finding
 from connectors.core.extras import OLDEST_SPARK, not_installed
 from connectors.doctor.spark_workers import check_workers, dotted, numbers, run_command
 
-__all__ = ["check_connect", "check_environment", "check_java", "check_machine", "check_spark", "spark_settings"]
-
 _OLDEST_PYTHON: Final = (3, 11)
 _OLDEST_JAVA: Final = 17
 _ROOM: Final = 1 << 30

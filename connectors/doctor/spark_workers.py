@@ -16,8 +16,6 @@ from connectors.core.diagnostics import Finding, Steps
 from connectors.core.extras import PANDAS, install_advice, install_command, not_installed
 from connectors.core.processes.interpreter import probe_command
 
-__all__ = ["check_workers", "dotted", "numbers", "run_command"]
-
 _SECONDS: Final = 60
 _OLDEST_ARROW: Final = (18, 0)
 _PANDAS: Final = ((2, 2), (3, 0))

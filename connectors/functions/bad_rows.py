@@ -13,16 +13,6 @@ from pyspark.errors import AnalysisException
 from connectors.core.errors import ConnectorError
 from connectors.functions.columns import bitmap, struct_array, validity_of
 
-__all__ = [
-    "BadRowError",
-    "ColumnTypeError",
-    "Decoded",
-    "binary_column",
-    "describe_bad_row",
-    "headers_type_error",
-    "with_errors",
-]
-
 _SHOWN_BYTES: Final = 16
 _ERROR_BYTES: Final = 1000  # an attribute of Pub/Sub, where bad records go with it, takes 1,024
 _DOTS: Final = b"..."

@@ -18,8 +18,6 @@ import pyarrow.types as kinds
 from connectors.functions.bad_rows import Decoded
 from connectors.functions.columns import offsets
 
-__all__ = ["MOST_BYTES", "BoundedDecoder", "growth_of", "row_bytes"]
-
 MOST_BYTES: Final = 1 << 30
 """The most bytes that the values of a batch may take, beside what each row takes whatever is in it."""
 _TIMES: Final = 4

@@ -6,8 +6,6 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Call"]
-
 
 class Call(Protocol):
     """One call of a function of columns; hashable, and small enough to travel with each task.

@@ -16,8 +16,6 @@ from connectors.functions.call import Call
 from connectors.functions.pandas_columns import PandasFunction
 from connectors.functions.row_columns import RowFunction
 
-__all__ = ["active_session", "function_of"]
-
 _functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 
 

@@ -13,20 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = [
-    "MAX_COLUMNS",
-    "bitmap",
-    "list_array",
-    "map_array",
-    "masked",
-    "numbers",
-    "offsets",
-    "offsets_of",
-    "selected",
-    "struct_array",
-    "validity_of",
-]
-
 MAX_COLUMNS: Final = 50_000
 """Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 

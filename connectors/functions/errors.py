@@ -6,8 +6,6 @@ from pyspark.errors import AnalysisException
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["FunctionAnalysisError"]
-
 
 class FunctionAnalysisError(ConnectorError, AnalysisException):
     """Raised on the driver when a schema or an argument does not fit; Spark's too, with the same code and text."""

@@ -11,8 +11,6 @@ from typing import TypeVar
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import Kind, choice
 
-__all__ = ["BadRowOptions", "Mode", "OnError", "mode_kind", "parse_call_options"]
-
 
 class Mode(StrEnum):
     """What happens to a row that cannot be read."""

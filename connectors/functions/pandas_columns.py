@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["PandasFunction", "kafka_headers", "named"]
-
 _VALUE: Final = "value"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

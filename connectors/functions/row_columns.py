@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["RowFunction", "reading"]
-
 Convert = Callable[[Any], Any]
 
 _SCALARS: Final[dict[str, pa.DataType]] = {

@@ -17,18 +17,6 @@ from pyspark.sql import types as spark
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
-__all__ = [
-    "Convert",
-    "any_twice",
-    "conversion",
-    "first_found",
-    "last_entries",
-    "pruned",
-    "reason_of",
-    "struct_of",
-    "with_once",
-]
-
 Convert = Callable[[Column], Column]
 Find = Callable[[JsonColumn, str], Callable[..., Column] | None]
 """Gives for a column, and its path, what finds a fault in its values; None for those in which there is none."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from connectors.core.errors import ConnectorError
 from connectors.functions.errors import FunctionAnalysisError
 
-__all__ = ["JsonAnalysisError", "JsonDataError", "JsonError"]
-
 
 class JsonError(ConnectorError):
     """The base of the errors of the JSON functions."""

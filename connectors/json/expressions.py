@@ -29,8 +29,6 @@ from connectors.json.conversions import (
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
-__all__ = ["decoded_json", "spark_type"]
-
 _FAILED: Final = "[MALFORMED_JSON_MESSAGE] A message is no JSON of the columns of its schema"
 _NO_JSON: Final = "is no JSON of the columns of the schema"
 _DIGITS: Final = r"""["'][-+.,\\\p{Nd}]"""  # Spark reads a text of digits for a decimal, with commas in it

@@ -30,8 +30,6 @@ from connectors.registry.rules import Migrations
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_json_registry", "to_json_registry"]
-
 _MOST_CHECKED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 
 

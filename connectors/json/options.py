@@ -15,8 +15,6 @@ from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_c
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.columns import MOST_DEPTH
 
-__all__ = ["JsonOptions", "parse_json_options"]
-
 _OWN: Final = ("mode", "on_error", "recursive_field_max_depth", "corrupt_record")
 
 

@@ -18,8 +18,6 @@ from connectors.registry.frames import GUID_END, WriterSchemas, find_frames
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import Migrations
 
-__all__ = ["PREFIX_BYTES", "FrameCall"]
-
 PREFIX_BYTES: Final = GUID_END + 1
 """How many bytes of a message a call needs: the longest frame, and one that shows whether a message follows."""
 _READERS: Final = 128  # calls whose readers of frames a worker retains

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from connectors.kafka.sink.rows import Columns
     from connectors.kafka.source.micro_batch import KafkaStream
 
-__all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaDataSource", "KafkaPartition"]
-__all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
-
 _log = logging.getLogger(__name__)
 _CHECK_SECONDS: Final = 5.0
 """How long the driver waits for brokers before a write; then tasks do."""

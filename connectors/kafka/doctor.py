@@ -29,8 +29,6 @@ from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.source.planning import starting_offsets
 
-__all__ = ["diagnose"]
-
 _PORT: Final = 9092
 _CALL_SECONDS: Final = 8.0
 _SHOWN_TOPICS: Final = 5

@@ -16,8 +16,6 @@ from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.source.native_records import NativeSource
 
-__all__ = ["check_fast_path"]
-
 _READ_SECONDS: Final = 10.0
 _TOPIC: Final = "fast-path"
 _VALUES: Final = (b"", None, b"short", b"x" * 12, b"y" * 13, bytes(range(256)) * 40)

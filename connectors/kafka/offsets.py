@@ -30,18 +30,6 @@ from connectors.core.offsets import (
 from connectors.core.options.kinds import INTEGER
 from connectors.kafka import FORMAT
 
-__all__ = ["EARLIEST", "LATEST", "Anywhere", "Offsets", "Position", "Specific", "Timestamp", "Timestamps"]
-__all__ += ["TopicPartition", "check_batch_positions", "describe", "end_offset", "illegal", "offset_json"]
-__all__ += [
-    "parse_assignment",
-    "parse_position",
-    "read_offset",
-    "record_times",
-    "refuse_nul",
-    "reported_offset",
-    "resolved_start",
-]
-
 EARLIEST: Final = -2
 LATEST: Final = -1
 TIMES_KEY: Final = "/times"

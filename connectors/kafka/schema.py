@@ -15,8 +15,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["HEADERS_TYPE", "source_schema"]
-
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 

@@ -15,8 +15,6 @@ from typing import Any, Final, TypeVar
 from connectors.core.offsets import whole_number
 from connectors.kinesis.offsets import END, Kind, Position, after, sequence_number
 
-__all__ = ["CachedRange", "CachedRanges", "Piece", "ShardKey"]
-
 _Kind = TypeVar("_Kind", str, bool)
 _LAST: Final = attrgetter("last")
 

@@ -47,17 +47,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.sink.writer import WriteSettings
     from connectors.kinesis.source.micro_batch import KinesisStream
 
-__all__ = [
-    "KinesisBatchReader",
-    "KinesisBatchWriter",
-    "KinesisDataSource",
-    "KinesisPartition",
-    "KinesisStreamReader",
-    "KinesisStreamWriter",
-    "open_stream",
-    "read_settings",
-]
-
 _log = logging.getLogger(__name__)
 _PLANNING_SECONDS: Final = 5.0
 """How long the driver waits for the service before a write; then tasks do."""

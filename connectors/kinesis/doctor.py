@@ -34,8 +34,6 @@ from connectors.kinesis.source.interleaving import task_count
 from connectors.kinesis.source.micro_batch import check_named, same_stream
 from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished
 
-__all__ = ["diagnose"]
-
 _RETRIES: Final = 2
 _RETRY_SECONDS: Final = 1.0
 _CLOCK_REFUSED: Final = 300

@@ -22,27 +22,6 @@ from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ord
 from connectors.core.options.declaration import conflict
 from connectors.kinesis import FORMAT
 
-__all__ = [
-    "END",
-    "LATEST",
-    "NEW",
-    "TRIM",
-    "Kind",
-    "Position",
-    "ShardPositions",
-    "ShardState",
-    "StreamState",
-    "Streams",
-    "after",
-    "at",
-    "at_time",
-    "end_offset",
-    "parse_positions",
-    "read_offset",
-    "resolved_start",
-    "sequence_number",
-]
-
 _SHOWN_CHARACTERS: Final = 120
 _SEQUENCE: Final = re.compile(r"[0-9]{1,128}")
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")

@@ -12,8 +12,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ARROW_SCHEMA", "source_schema"]
-
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("partitionKey", pa.string()),

@@ -33,28 +33,6 @@ from connectors.kinesis.offsets import (
     at_time,
 )
 
-__all__ = [
-    "HashRange",
-    "Listing",
-    "Seen",
-    "Shard",
-    "ShardRange",
-    "advanced",
-    "is_after",
-    "is_whole",
-    "is_worth_a_batch",
-    "newest",
-    "next_state",
-    "overdue",
-    "readable",
-    "resolve",
-    "shard_ranges",
-    "states_of",
-    "unproven",
-    "vanished",
-    "with_unread",
-]
-
 _PIN_SLACK_MS = 1000
 """The service tells its time in whole seconds."""
 _FUTURE_MS = 60_000

@@ -21,8 +21,6 @@ from connectors.observe.history import History, Sample
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement, total
 from connectors.observe.watch import Runs
 
-__all__ = ["Event", "LineViews", "MetricViews", "QueryView", "RunEvent", "parse_event", "read_lines"]
-
 _LARGEST_FIGURE = 1e15
 """Of any figure: larger than the bytes of a spool, and than a time in seconds."""
 _SOURCE = re.compile(r"[0-9]{1,3}")

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["OUR_ERROR", "add_last_note", "full_text", "last_line", "summarize_failure", "summary"]
-
 OUR_ERROR: Final = re.compile(r"connectors\.core\.errors\.(\w+): \[([A-Z0-9_]+)\] ([^\n]*)")
 """An error of this pack in what Spark passes on from its Python processes: a traceback ends with class and text."""
 _NO_REASON: Final = re.compile(r"at \S+\(.*\)$|\.\.\. \d+ more$|Driver stacktrace:$|SQLSTATE: \w+( SQLSTATE: \w+)*$")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from statistics import linear_regression
 from typing import Final
 
-__all__ = ["History", "Sample"]
-
 _SPAN_MS: Final = 600_000.0
 _AT_LEAST: Final = 30
 _AT_MOST: Final = 10_000

@@ -13,8 +13,6 @@ from typing import Any
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["LineFile", "open_private"]
-
 _log = logging.getLogger(__name__)
 _NEW_LINE = b"\n"
 _OWNER_ALONE = 0o600

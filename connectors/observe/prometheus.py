@@ -29,8 +29,6 @@ except ImportError:
         f"Install the extra observe: {install_command('observe')}, or use a file instead.",
     ) from None
 
-__all__ = ["Exporter", "parse_metrics"]
-
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
 _REMEMBERED: Final = 100

@@ -22,8 +22,6 @@ from connectors.observe.failure import last_line
 from connectors.observe.jsonl import open_private
 from connectors.observe.lag import Measurement, SourceMeasurement
 
-__all__ = ["page", "write_page"]
-
 _POINTS: Final = 5_000
 _HEIGHT, _BETWEEN, _ABOVE, _BELOW = 220, 66, 40, 70
 """In pixels: of a plot with the space between it and the next one, of that, and of what is around all of them."""

@@ -15,8 +15,6 @@ from connectors.observe.lag import SpoolMeasurement
 from connectors.spool.admin.survey import SpoolRates, SpoolStats, stats
 from connectors.spool.options import LOCATION
 
-__all__ = ["SpoolWatch", "SpoolWatches"]
-
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0

@@ -25,8 +25,6 @@ from connectors.observe.failure import OUR_ERROR, add_last_note, full_text
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["RESTARTS", "Verdict", "judge", "supervise"]
-
 RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=60.0, deadline_seconds=None)
 """How long `supervise` waits before a restart: up to 1 s, 2 s, 4 s and so on, at most a minute."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from connectors.observe.prometheus import Exporter
     from connectors.observe.spool_probe import SpoolWatches
 
-__all__ = ["Observer", "Runs", "watch"]
-
 _REMEMBERED: Final = 8
 
 

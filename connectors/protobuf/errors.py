@@ -12,15 +12,6 @@ from pyspark.errors import AnalysisException
 
 from connectors.core.errors import ConnectorError, one_line
 
-__all__ = [
-    "CONDITIONS",
-    "ProtobufAnalysisError",
-    "ProtobufDataError",
-    "ProtobufError",
-    "analysis_error",
-    "data_error",
-]
-
 _TEXTS_BY_STATE: Final = {
     "22018": {
         "CANNOT_PARSE_PROTOBUF_DESCRIPTOR": "Error parsing descriptor bytes into Protobuf FileDescriptorSet.",

@@ -41,9 +41,6 @@ from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, pa
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_protobuf", "register_sql", "to_protobuf"]
-
-
 _log = logging.getLogger(__name__)
 
 # The ``functions`` object is there without the jar too (Spark 4.3).

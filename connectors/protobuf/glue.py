@@ -22,8 +22,6 @@ from connectors.protobuf.schema.descriptors import MessageType, parse_set, pool_
 from connectors.registry.frames import bounds_of
 from connectors.registry.glue.frames import find_glue_frames
 
-__all__ = ["GlueFraming", "glue_index"]
-
 _MORE: Final = 128  # the bit of a byte that another one follows
 _VARINT_BYTES: Final = 5
 

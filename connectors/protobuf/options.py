@@ -16,13 +16,6 @@ from connectors.core.options.kinds import BOOLEAN, INTEGER, choice
 from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.protobuf.errors import analysis_error
 
-__all__ = [
-    "MAX_DEPTH",
-    "ProtobufOptions",
-    "WireFormat",
-    "parse_protobuf_options",
-]
-
 MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows
 
 

@@ -32,8 +32,6 @@ from connectors.registry.glue.frames import GlueFrame, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 from connectors.registry.rules import Migrations
 
-__all__ = ["DecodeCall", "EncodeCall", "Engine", "present", "registry_of", "schema_of", "use_ptars"]
-
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields

@@ -43,15 +43,6 @@ if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.sink.rows import SinkColumns
 
-__all__ = [
-    "PubSubBatchReader",
-    "PubSubBatchWriter",
-    "PubSubConnector",
-    "PubSubDataSource",
-    "PubSubStreamReader",
-    "PubSubStreamWriter",
-]
-
 
 class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
     """Pub/Sub, as the spool sees it. Tasks have it too, so what calls the service is imported where that is done."""

@@ -31,8 +31,6 @@ from connectors.pubsub.options.source import PubSubReadOptions, parse_read_optio
 from connectors.pubsub.source.subscription import require_one_fetcher, require_readable, require_topic
 from connectors.spool.admin.doctor import check_object_spool, check_spool
 
-__all__ = ["diagnose"]
-
 _PATIENCE: Final = OutageRule(5.0, "", cap_seconds=1.0)
 _CALL_SECONDS: Final = 10.0
 _LONG_DEADLINE: Final = 120

@@ -15,8 +15,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["DATABRICKS_SCHEMA", "STREAM_SCHEMA"]
-
 STREAM_SCHEMA: Final = StructType(
     [
         StructField("messageId", StringType()),

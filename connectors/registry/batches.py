@@ -10,8 +10,6 @@ from typing import Final, Generic, Protocol, TypeVar
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.retry import RetryPolicy, retry
 
-__all__ = ["BatchedRequests", "SchemaSource"]
-
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_RULE_UNSUPPORTED", "SCHEMA_UNUSABLE"}
 
 S = TypeVar("S")

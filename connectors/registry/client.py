@@ -26,8 +26,6 @@ from connectors.registry.errors import schema_unusable
 from connectors.registry.lookups import Lookup
 from connectors.registry.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
 
-__all__ = ["RegistryClient"]
-
 _TRANSIENT: Final = {408, 425, 429, 500, 502, 503, 504, *range(520, 530)}
 """Those that Confluent's clients ask again after, and what proxies answer for a server that they cannot reach."""
 _MOST_BYTES: Final = 4 << 20

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["schema_unusable"]
-
 
 def schema_unusable(what: str, why: str) -> ConnectorError:
     """Return the error for a schema, or a response of a registry, that makes no sense."""

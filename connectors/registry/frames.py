@@ -30,23 +30,6 @@ from connectors.functions.columns import validity_of
 from connectors.registry.batches import SchemaSource
 from connectors.registry.rules import Migrations, Ruled
 
-__all__ = [
-    "GUID_END",
-    "ID_END",
-    "Frames",
-    "PrefixFrame",
-    "WriterSchemas",
-    "bounds_of",
-    "confluent_frame",
-    "explained",
-    "find_frames",
-    "guid_header",
-    "headers_by_name",
-    "read_schema",
-    "remember",
-    "schema_header",
-]
-
 # The Kafka headers that hold the id or GUID of the key's and of the value's schema.
 _KEY_HEADER: Final = "__key_schema_id"
 _VALUE_HEADER: Final = "__value_schema_id"

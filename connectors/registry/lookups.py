@@ -16,18 +16,6 @@ from uuid import UUID
 
 from connectors.registry.errors import schema_unusable
 
-__all__ = [
-    "Lookup",
-    "address_context",
-    "by_id",
-    "context_of",
-    "name_of",
-    "normal_context",
-    "of_subject",
-    "qualified",
-    "subject_path",
-]
-
 _CONTEXT: Final = re.compile(r":(\.[^:]*):?")
 _ADDRESS_CONTEXT: Final = re.compile(r"/contexts/([^/]+)$")
 _DEFAULT: Final = ":.:"

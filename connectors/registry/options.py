@@ -18,15 +18,6 @@ from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kin
 from connectors.core.options.transport import refuse_plaintext
 from connectors.registry.lookups import address_context, context_of, name_of, normal_context
 
-__all__ = [
-    "CA_OPTION",
-    "CERTIFICATE_OPTION",
-    "RegistryOptions",
-    "parse_registry_options",
-    "registry_option_error",
-    "split_registry",
-]
-
 _REGISTRY: Final = "schemaRegistry"
 _PREFIX: Final = "confluent.schema.registry."
 _URL: Final = "schema.registry.address"

@@ -15,8 +15,6 @@ from typing import Any, Final, Protocol
 from connectors.core.errors import ConnectorError
 from connectors.registry.errors import schema_unusable
 
-__all__ = ["NO_MIGRATIONS", "Direction", "Migrations", "Ruled", "check_rules", "migrations_of"]
-
 _PHASES: Final = {
     "domainRules": {"READ", "WRITE", "WRITEREAD"},
     "encodingRules": {"READ", "WRITE", "WRITEREAD"},

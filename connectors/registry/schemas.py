@@ -25,8 +25,6 @@ from connectors.registry.rules import Direction, check_rules
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
 
-__all__ = ["MOST_BYTES", "OWN", "TOO_LARGE", "Ask", "Registry", "SchemaForm", "gather", "text_of"]
-
 _MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
 MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports

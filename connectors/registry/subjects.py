@@ -15,8 +15,6 @@ from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
 from connectors.registry.lookups import context_of, name_of, qualified
 
-__all__ = ["IdPlace", "SubjectNames", "SubjectOptions", "subject_of"]
-
 _TOPIC: Final = "topic"
 _STRATEGY: Final = "subject.name.strategy"
 _REGISTER: Final = "auto.register.schemas"

@@ -19,25 +19,6 @@ from connectors.core.errors import (
     SpoolVersionError,
 )
 
-__all__ = [
-    "OTHER_DISK",
-    "RESTORE",
-    "disk_errors",
-    "fenced_error",
-    "fetcher_ended",
-    "fetcher_failed",
-    "foreign_file",
-    "full_disk_error",
-    "in_use_error",
-    "missing_spool",
-    "no_room",
-    "not_writable",
-    "other_version",
-    "reading_errors",
-    "record_damaged",
-    "write_error",
-]
-
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})

@@ -17,15 +17,6 @@ from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.spool.store.base import StoreAccess, parse_object_url
 
-__all__ = [
-    "LOCATION",
-    "ObjectStoreOptions",
-    "check_object_store_options",
-    "ephemeral_folder",
-    "fetch_period",
-    "location_text",
-]
-
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
 """Seconds: longer than on a disk, because each segment costs a put."""
 

@@ -17,8 +17,6 @@ from connectors.functions.bad_rows import BadRowError, Decoded
 from connectors.functions.bounded import row_bytes
 from connectors.functions.columns import bitmap, struct_array, validity_of
 
-__all__ = ["AvroDecoder", "growth_of", "placed"]
-
 _MOST_LOCATED: Final = 1000  # bad rows of a batch that are read again, to say where they are bad
 _FEW_MESSAGES: Final = 64  # up to here rows are faster: docs/adr/0007-avro-decoder.md
 

@@ -24,8 +24,6 @@ from connectors.avro.schema.plan import Node
 from connectors.functions.bad_rows import BadRowError
 from connectors.functions.columns import bitmap, list_array, offsets_of, struct_array
 
-__all__ = ["ColumnDecoder"]
-
 _FEW_ROWS: Final = 4  # with so few rows left in long lists, the rest is read row by row
 _MANY_ITEMS: Final = 32
 _MANY_BYTES: Final = 1000  # of records that are dropped: reading so many values of each row in turn takes longer

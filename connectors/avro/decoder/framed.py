@@ -15,8 +15,6 @@ from connectors.functions.bad_rows import Decoded
 from connectors.functions.bounded import BoundedDecoder
 from connectors.registry.frames import Frames
 
-__all__ = ["FramedDecoder", "Framing"]
-
 _DECODERS: Final = 256  # writers' schemas whose decoders are retained, as many as a registry's client retains
 
 

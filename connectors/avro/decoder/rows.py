@@ -18,8 +18,6 @@ from connectors.avro.schema.plan import Node
 from connectors.functions.bad_rows import BadRowError
 from connectors.functions.columns import list_array, offsets, struct_array
 
-__all__ = ["EMPTY_ITEMS", "LEVELS", "RowDecoder", "column_of"]
-
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value at a place; returns it and the place behind it. IndexError where the message ends before."""
 

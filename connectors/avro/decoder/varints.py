@@ -7,8 +7,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PADDING", "Places", "Words", "read_varints", "unzigzag"]
-
 PADDING: Final = 16  # bytes behind the data, so that what begins in it can be read past its end
 Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -28,8 +28,6 @@ from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.types import non_null
 from connectors.functions.columns import validity_of
 
-__all__ = ["ColumnEncoder"]
-
 Encode = Callable[[pa.Array], pa.BinaryArray]
 _NUMBERS: Final = {
     "null": "null",

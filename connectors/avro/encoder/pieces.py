@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from connectors.functions.columns import bitmap, offsets_of
 
-__all__ = ["constant", "expanded", "fixed", "joined", "lists", "minimal", "raw_values", "varints"]
-
 _ONE_BYTE: Final = 128
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 Numbers = npt.NDArray[Any]

@@ -19,8 +19,6 @@ from connectors.registry.frames import Frames, WriterSchemas, find_frames
 from connectors.registry.glue.frames import find_glue_frames
 from connectors.registry.rules import Migrations
 
-__all__ = ["RegisteredFrames", "confluent_frames", "glue_frames"]
-
 
 class RegisteredFrames:
     """Finds the schemas of messages by what their frames say; see `FramedDecoder`.

@@ -20,8 +20,6 @@ from connectors.registry.schemas import OWN, Ask, Registry, gather
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
 
-__all__ = ["AvroRegistry", "RegisteredSchema", "avro_registry", "registry_of"]
-
 _REGISTRIES: Final = 8
 _registries: Final = Cache(_REGISTRIES)
 

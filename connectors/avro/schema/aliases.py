@@ -15,8 +15,6 @@ from typing import Any, Final
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
 
-__all__ = ["apply_aliases"]
-
 _PASSES: Final = 2  # Java's GenericDatumReader and its Resolver each apply them
 
 

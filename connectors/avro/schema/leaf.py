@@ -16,8 +16,6 @@ import pyarrow.types as kinds
 from connectors.avro.schema.parser import AvroType
 from connectors.functions.bad_rows import BadRowError
 
-__all__ = ["FIRST_DAY", "FIRST_MICROS", "MICROS", "converter", "decimal_of", "is_checked_time", "is_millis"]
-
 MICROS: Final = 1000
 _LARGEST: Final = 2**63 - 1
 FIRST_DAY: Final = -141427  # 1582-10-15, the first day of the Gregorian calendar

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from connectors.avro.errors import AvroAnalysisError
 
-__all__ = ["NAME", "NO_DEFAULT", "AvroField", "AvroType", "parse_schema"]
-
 PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 NAMED: Final = {"record", "enum", "fixed"}
 NAME: Final = re.compile(r"[^\W\d]\w*")

@@ -28,8 +28,6 @@ from connectors.avro.schema.types import (
 )
 from connectors.functions.columns import MAX_COLUMNS
 
-__all__ = ["Node", "Output", "compile_plan"]
-
 _PROMOTIONS: Final = {
     ("int", "long"),
     ("int", "float"),

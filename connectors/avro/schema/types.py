@@ -18,17 +18,6 @@ from connectors.avro.options import AvroOptions
 from connectors.avro.schema.parser import AvroType
 from connectors.functions.columns import MAX_COLUMNS
 
-__all__ = [
-    "arrow_type",
-    "is_single",
-    "items_of",
-    "member_name",
-    "non_null",
-    "spark_type",
-    "too_deep",
-    "too_many_columns",
-]
-
 _WHERE: Final = "from_avro"
 _ATOMS: Final[Mapping[str, type[spark.DataType]]] = {
     "null": spark.NullType,

@@ -8,8 +8,6 @@ import pyarrow.types as kinds
 from connectors.avro.errors import AvroDataError
 from connectors.avro.schema.parser import NAME, NO_DEFAULT, AvroField, AvroType
 
-__all__ = ["avro_type"]
-
 _NULL = AvroType("null")
 _ATOMS = {
     "bool": AvroType("boolean"),

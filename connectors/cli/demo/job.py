@@ -25,8 +25,6 @@ from connectors import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LOG_NAME", "QUICK_JAVA", "main", "sink_files"]
-
 LOG_NAME = "batches.jsonl"
 _POLL_SECONDS = 1
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -27,8 +27,6 @@ from connectors.spool.admin.survey import stats
 from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub.client import PubSubTestClient, answered
 
-__all__ = ["DemoPlan", "DemoResult", "Progress", "run_demo"]
-
 _PROJECT = "demo"
 _TOPIC = "orders"
 _POLL = 0.2

@@ -12,8 +12,6 @@ from connectors.core.options import transport
 from connectors.core.options.declaration import conflict
 from connectors.core.options.kinds import Kind, Secret
 
-__all__ = ["ROLE", "URL", "AwsAccess", "check_access", "is_of_aws", "refuse_plaintext", "region_from"]
-
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
 _HOST: Final = r"(?:[a-z0-9-]+\.)*{}(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
 _DOMAINS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws", ".amazonwebservices.com.cn")

@@ -9,22 +9,6 @@ from typing import Any, Final
 
 from connectors.core.errors import CredentialsError
 
-__all__ = [
-    "ACCESS_DENIED",
-    "KEYS_REFUSED",
-    "SERVER_ERROR",
-    "THROTTLED",
-    "TOO_MANY_REQUESTS",
-    "UNAVAILABLE",
-    "ClientFailure",
-    "certificate_error",
-    "cleaned",
-    "client_failure",
-    "credentials_action",
-    "error_name",
-    "refuses_keys",
-]
-
 # Names of errors that any service may answer.
 THROTTLED: Final = (
     "ThrottlingException Throttling RequestLimitExceeded TooManyRequestsException KMSThrottlingException SlowDown "

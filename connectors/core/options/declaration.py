@@ -25,16 +25,6 @@ from connectors.core.errors import OptionError
 from connectors.core.formats import connector_of
 from connectors.core.options.kinds import BOOLEAN, SECRET, Kind, option_text
 
-__all__ = [
-    "Option",
-    "conflict",
-    "declared_options",
-    "option",
-    "parse_options",
-    "refined",
-    "secret_options",
-]
-
 SPARK_KEYS: Final = frozenset({"path", "checkpointlocation", "queryname"})
 """Keys, lower-cased, that Spark itself adds to a source's or a sink's options (seen in traces of Spark 4.3)."""
 

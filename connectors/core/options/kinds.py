@@ -18,24 +18,6 @@ from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import OptionError
 
-__all__ = [
-    "BOOLEAN",
-    "BYTES",
-    "CUT_FROM_URL",
-    "DURATION",
-    "FLOAT",
-    "INTEGER",
-    "PATH",
-    "SECRET",
-    "STRING",
-    "Kind",
-    "Secret",
-    "choice",
-    "duration_or",
-    "option_text",
-    "option_texts",
-]
-
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 

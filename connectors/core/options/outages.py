@@ -10,8 +10,6 @@ from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import DURATION
 from connectors.core.retry import OutageRule
 
-__all__ = ["RETRY_TIMEOUT", "OutageOptions", "refuse_second_limit"]
-
 RETRY_TIMEOUT: Final = "retryTimeout"
 
 

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.kinds import is_loopback
 
-__all__ = ["is_plaintext", "refuse_plaintext"]
-
 
 def is_plaintext(url: str) -> bool:
     """Return whether a URL is plain http to another machine."""

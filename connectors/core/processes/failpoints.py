@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ROLE_VARIABLE", "failpoint", "set_failpoints"]
-
 ROLE_VARIABLE = "CONNECTORS_ROLE"
 
 

@@ -13,15 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "folder_of_module",
-    "importing_environment",
-    "probe_command",
-    "python_command",
-    "python_environment",
-    "without_present_folder",
-]
-
 _PACKAGE_FOLDER: Final = str(Path(__file__).resolve().parents[3])
 _SAFE_PATH: Final = "import sys\nif sys.path[:1] == ['']:\n    del sys.path[0]\n"  # sys is never a file
 

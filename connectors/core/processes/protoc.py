@@ -18,8 +18,6 @@ from typing import Final
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
 
-__all__ = ["FOREIGN_LIMITS", "place_of", "run_protoc"]
-
 FOREIGN_LIMITS: Final = {"RLIMIT_CPU": 10, "RLIMIT_AS": 2 << 30, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_NOFILE": 256}
 """The limits for texts of other people: seconds of processor time, bytes of memory and of a file, open files."""
 _NO_CORE: Final = {"RLIMIT_CORE": 0}

@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["NO_FAST_PATH", "SentToTasks", "fast_path_is_off", "settle_sink", "settle_worker"]
-
 _log = logging.getLogger(__name__)
 
 NO_FAST_PATH: Final = "CONNECTORS_NO_FAST_PATH"

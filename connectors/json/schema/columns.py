@@ -10,8 +10,6 @@ from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.parser import Documents, schema_error
 from connectors.json.schema.shapes import Choice, Shape, Shapes, Whole
 
-__all__ = ["MOST_DEPTH", "JsonColumn", "difference", "json_column"]
-
 MOST_DEPTH: Final = 15  # of a schema in itself, as for Avro
 _MOST_LEVELS: Final = 100
 _MOST_COLUMNS: Final = 10_000

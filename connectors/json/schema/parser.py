@@ -14,8 +14,6 @@ from urllib.parse import unquote, urljoin
 
 from connectors.json.errors import JsonAnalysisError
 
-__all__ = ["Documents", "Part", "not_supported", "parse_schemas", "schema_error"]
-
 _WHERE: Final = "schema"
 _MOST_PARTS: Final = 100_000  # schemas, lists and texts of which a schema and its references consist
 _MOST_URI: Final = 4_096  # characters of an $id, which is copied into each one within it, or of a $ref

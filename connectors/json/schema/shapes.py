@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from connectors.json.schema.parser import Documents, Part, not_supported, schema_error
 
-__all__ = ["Choice", "Shape", "Shapes", "Whole"]
-
 _MOST_SHAPES: Final = 50_000  # that one schema may lead to: a few references can stand for any number of them
 _MOST_STEPS: Final = 2_000_000  # of merging: names and schemas that are copied, beside the values themselves
 _MOST_HOPS: Final = 100  # references, allOf and anyOf within each other before a value is described

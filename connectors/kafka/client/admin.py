@@ -31,8 +31,6 @@ from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions, Strategy, Subscribe, SubscribePattern
 
-__all__ = ["LOOKUPS", "KafkaLookup", "RetryingLookup"]
-
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,6 @@ from connectors.core.errors import (
 from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = ["AUTHENTICATION", "DIFFERENT_RECORD", "ENDED", "LATE", "LastWord", "connector_error", "gone"]
-__all__ += ["named_error", "no_transactions", "record_place", "setting_refused", "unconfirmed"]
-
 _log = logging.getLogger(__name__)
 
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})

@@ -19,9 +19,6 @@ from connectors.kafka.options.client import ClientSettings
 if TYPE_CHECKING:
     import confluent_kafka
 
-__all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "late_error"]
-__all__ += ["open_admin", "open_consumer", "open_producer", "sdk", "why_late"]
-
 T = TypeVar("T")
 
 _LATE_SECONDS: Final = 5.0

@@ -27,8 +27,6 @@ from connectors.core.processes.interpreter import python_command, python_environ
 from connectors.core.processes.worker import NO_FAST_PATH, fast_path_is_off
 from connectors.kafka.client.librdkafka import client_extension, library
 
-__all__ = ["native_reason", "run_check", "verdict_file"]
-
 _log = logging.getLogger(__name__)
 
 _PROGRAM: Final = "from connectors.kafka.fast_path_check import check_fast_path; check_fast_path()"

@@ -21,9 +21,6 @@ from connectors.kafka.client.factory import client_exception, group_denied, open
 from connectors.kafka.offsets import Offsets
 from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["CALL_SECONDS", "GroupCommitter", "consumer_settings", "patiently", "read_group_offset"]
-__all__ += ["set_group_offset"]
-
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

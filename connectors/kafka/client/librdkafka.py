@@ -29,10 +29,6 @@ from connectors.core.errors import OneLineFilter, OptionError
 from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
-__all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "library_version"]
-__all__ += ["log_event", "new_client", "partition_at", "problem_callback", "unknown_settings"]
-
-
 _REPEAT_SECONDS: Final = 30.0
 _MOST_LINES: Final = 1000
 _DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)")

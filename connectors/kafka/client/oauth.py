@@ -11,8 +11,6 @@ from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.client.errors import AUTHENTICATION, setting_refused
 from connectors.kafka.offsets import refuse_nul
 
-__all__ = ["TokenCallback"]
-
 _log = logging.getLogger(__name__)
 
 _POLLS: Final = 500

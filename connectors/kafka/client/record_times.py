@@ -17,8 +17,6 @@ from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import Offsets, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["RecordTimes", "TimeReader"]
-
 _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS: Final = 0.25
 """How long planning waits for the timestamps; it goes on without them, and uses them with the next batch."""

@@ -26,9 +26,6 @@ from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
 from connectors.kafka.options import jvm_compat as jvm
 
-__all__ = ["TEXT", "ClientSettings", "KafkaClientOptions", "Refusal", "client_settings", "is_true", "nearest_value"]
-__all__ += ["reader_settings", "split_client_options", "warn_once", "whole_number"]
-
 _log = logging.getLogger(__name__)
 _TOKEN_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a name
 _UNPROTECTED: Final = "[KAFKA_UNPROTECTED] With %s %s."

@@ -31,8 +31,6 @@ from connectors.kafka.options.client import (
     whole_number,
 )
 
-__all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
-
 _ENGINE_KEYS: Final = {
     "asyncprogresstrackingenabled",
     "asyncprogresstrackingcheckpointintervalms",

@@ -34,8 +34,6 @@ from connectors.kafka.options.client import (
     warn_once,
 )
 
-__all__ = ["Assign", "KafkaReadOptions", "NoMatch", "Strategy", "Subscribe", "SubscribePattern", "parse_read_options"]
-
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")

@@ -24,8 +24,6 @@ from connectors.kafka.client.group_offsets import CALL_SECONDS, patiently, read_
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.rows import Record
 
-__all__ = ["Digest", "Finished", "Marker", "Markers", "for_each"]
-
 T = TypeVar("T")
 
 _VERSION: Final = 1

@@ -31,8 +31,6 @@ from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Marke
 from connectors.kafka.sink.rows import Columns, records, time_range
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
-__all__ = ["ExactlyOnce", "KafkaCommitMessage", "finish_batch", "query_run"]
-
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
 _MOCK: Final = "mockCluster"

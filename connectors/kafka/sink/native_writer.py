@@ -45,8 +45,6 @@ from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTING
 from connectors.kafka.sink.refused import RefusedRows
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
-__all__ = ["MOST_ROUNDS", "NativeSink", "UnsentLog", "batching_of", "log_written_again"]
-
 _log = logging.getLogger(__name__)
 
 MOST_ROUNDS: Final = 3

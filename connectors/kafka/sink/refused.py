@@ -12,8 +12,6 @@ from typing import Final
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kafka.client.errors import DIFFERENT_RECORD, gone, named_error, record_place
 
-__all__ = ["RefusedRows", "size_of"]
-
 _OF_ROWS: Final = frozenset(
     {"KAFKA_ERROR", "KAFKA_RECORD_INVALID", "KAFKA_RECORD_TOO_LARGE", "KAFKA_TIMESTAMP", "KAFKA_TOPIC_NAME"}
 )

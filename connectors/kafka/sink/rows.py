@@ -15,8 +15,6 @@ from connectors.kafka.offsets import refuse_nul
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["MOST_TOPIC_BYTES", "Columns", "Record", "check_columns", "records", "time_range"]
-
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0

@@ -48,8 +48,6 @@ from connectors.kafka.source.planning import (
 )
 from connectors.kafka.source.reader import report_data_loss
 
-__all__ = ["Bounds", "bounds_of", "plan_batch"]
-
 _LARGEST: Final = 2**63 - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -23,9 +23,6 @@ from connectors.kafka.source.native_records import NativeSource
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.records import Event, Fetched, PlainSource
 
-__all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings"]
-__all__ += ["RecordSource", "open_source"]
-
 RecordSource = PlainSource | NativeSource
 
 _END: Final = "_PARTITION_EOF"

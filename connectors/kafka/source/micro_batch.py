@@ -33,8 +33,6 @@ from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange, split_ranges, starting_offsets
 from connectors.kafka.source.reader import report_data_loss
 
-__all__ = ["KafkaStream", "LatestWatch", "offset_counts", "rate_limited"]
-
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS: Final = 0.005

@@ -38,8 +38,6 @@ from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malformed_headers, record_batch
 
-__all__ = ["TIME_CHECKED", "NativeRecords", "NativeSource"]
-
 _log = logging.getLogger(__name__)
 
 TIME_CHECKED: Final = frozenset(

@@ -25,9 +25,6 @@ from connectors.kafka.offsets import (
 )
 from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 
-__all__ = ["OffsetRange", "requested_offsets", "resolve_sentinels", "restore_sentinels", "split_ranges"]
-__all__ += ["start_behind_end", "starting_offsets"]
-
 Side = Literal["start", "end"]
 _SIDE_OPTIONS: Final = {"start": "startingOffsets", "end": "endingOffsets"}
 

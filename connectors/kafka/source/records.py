@@ -23,9 +23,6 @@ from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["HEADERS", "SCHEMA", "SCHEMA_WITH_HEADERS", "Event", "Fetched", "PlainRecords", "PlainSource"]
-__all__ += ["RecordHeaders", "header_column", "malformed_headers", "record_batch", "time_column"]
-
 RecordHeaders = list[tuple[str, bytes | None]] | None
 
 

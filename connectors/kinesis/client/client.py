@@ -32,8 +32,6 @@ from connectors.kinesis.offsets import Kind, Position
 from connectors.kinesis.options.client import KinesisClientOptions, stream_named
 from connectors.kinesis.shards import HashRange, Listing, Shard
 
-__all__ = ["KinesisClient", "MessageBuffer", "SignedRequest"]
-
 _BODY: Final = "RawBody"
 """The key of a body that botocore neither parses nor writes, in responses and in parameters."""
 _OK: Final = 200

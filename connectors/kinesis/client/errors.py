@@ -17,20 +17,6 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 
-__all__ = [
-    "CONSUMER_LIMIT",
-    "CREDENTIALS",
-    "EXPIRED_ITERATOR",
-    "EXPIRED_LIST",
-    "INVALID_ARGUMENT",
-    "IN_USE",
-    "NOT_FOUND",
-    "THROTTLED",
-    "client_error",
-    "credentials_error",
-    "service_error",
-]
-
 CONSUMER_LIMIT: Final = "KINESIS_CONSUMER_LIMIT"
 CREDENTIALS: Final = "KINESIS_CREDENTIALS"
 EXPIRED_ITERATOR: Final = "KINESIS_ITERATOR_EXPIRED"

@@ -24,8 +24,6 @@ from h2.settings import SettingCodes
 from connectors.core.aws.errors import certificate_error
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["Http2Client", "Response"]
-
 _WINDOW: Final = 4 << 20
 """Bytes that the service may send ahead on one stream; an event has up to 1 MB of data, 1.4 MB in base64."""
 _CONNECTION_WINDOW: Final = 1 << 30

@@ -15,9 +15,6 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.kinesis.client.errors import service_error
 from connectors.kinesis.offsets import sequence_number
 
-__all__ = ["Event", "Page", "Record", "body_error", "decoded", "event_error", "malformed", "parse_event"]
-__all__ += ["parse_page", "service_time_ms"]
-
 T = TypeVar("T")
 
 _NO_JSON: Final = (msgspec.DecodeError, ValueError, RecursionError)

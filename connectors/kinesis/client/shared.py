@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["patiently", "shared_client"]
-
 T = TypeVar("T")
 
 _CONNECTIONS: Final = 16

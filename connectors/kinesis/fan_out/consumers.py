@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["StreamConsumers", "active_consumer", "check_room", "registered_consumer"]
-
 _AGAIN_SECONDS: Final = 5.0
 _MOST_CONSUMERS: Final = 20
 """Of a stream, but for streams with on-demand Advantage."""

@@ -44,8 +44,6 @@ from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, b
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, TargetStatus
 from connectors.spool.segments.segment import Sizes
 
-__all__ = ["TARGET", "KinesisFetch"]
-
 TARGET: Final = "connectors.kinesis.fan_out.fetcher:KinesisFetch"
 """What `FetchPlan.target` is for Kinesis."""
 

@@ -16,25 +16,6 @@ from connectors.kinesis.offsets import Position
 from connectors.spool.fetching.messages import malformed
 from connectors.spool.segments.shapes import NOTHING, misfit
 
-__all__ = [
-    "Deregister",
-    "Ended",
-    "Gone",
-    "Live",
-    "NotDeregistered",
-    "NotSubscribed",
-    "Note",
-    "Order",
-    "Refused",
-    "UpToDate",
-    "note_from_json",
-    "note_to_json",
-    "order_from_json",
-    "order_name",
-    "order_to_json",
-]
-
-
 # Orders
 
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
     from connectors.spool.fetching.group import FetcherStatus
 
-__all__ = ["FanOut", "StallDetector"]
-
 _log = logging.getLogger(__name__)
 _LEAST_SECONDS: Final = 3.0
 """A fetcher that works reports twice a second."""

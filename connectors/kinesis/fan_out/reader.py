@@ -25,8 +25,6 @@ from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 
-__all__ = ["read_part"]
-
 _log = logging.getLogger(__name__)
 _NUMBER: Final = "sequenceNumber"
 

@@ -26,8 +26,6 @@ from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.local import LocalStore
 
-__all__ = ["SpoolIndex", "spool_id"]
-
 _log = logging.getLogger(__name__)
 _INBOX: Final = "inbox"
 

@@ -7,7 +7,5 @@ from typing import Final
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.spool.segments.rows import RowSchema
 
-__all__ = ["CACHED_ROWS"]
-
 CACHED_ROWS: Final = RowSchema(1, ARROW_SCHEMA, all_present=True)
 """A new column gets a new version. Rows of older segments, which lack it, are polled: that fills the column."""

@@ -35,8 +35,6 @@ from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["Begins", "Fetched", "FetchedIntake", "ShardSubscription", "SubscriptionHost"]
-
 _log = logging.getLogger(__name__)
 _REOPEN: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
 _ANSWER_SECONDS: Final = 20.0

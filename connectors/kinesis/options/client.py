@@ -16,17 +16,6 @@ from connectors.core.options.outages import OutageOptions
 from connectors.core.retry import OutageRule
 from connectors.kinesis import FORMAT
 
-__all__ = [
-    "NAME",
-    "STREAM_ARN",
-    "KinesisClientOptions",
-    "client_from_json",
-    "client_options",
-    "client_to_json",
-    "resolve_client",
-    "stream_named",
-]
-
 T = TypeVar("T", bound="KinesisClientOptions")
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")

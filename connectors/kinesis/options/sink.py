@@ -13,8 +13,6 @@ from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
 
-__all__ = ["KinesisWriteOptions", "parse_write_options"]
-
 _MOST_RECORDS: Final = "500"
 """The service's limit for one PutRecords."""
 _MOST_BYTES: Final = str(10 << 20)

@@ -21,9 +21,6 @@ from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_posit
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
 from connectors.spool.options import ephemeral_folder
 
-__all__ = ["ConsumerMode", "Deaggregate", "KinesisReadOptions", "check_consumer_of", "parse_read_options"]
-
-
 _log = logging.getLogger(__name__)
 _CONSUMER_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
 

@@ -15,8 +15,6 @@ from typing import Final
 from connectors.kinesis.shards import HashRange
 from connectors.kinesis.sink.requests import Record
 
-__all__ = ["Packer", "Packing", "ShardMap"]
-
 _MAGIC: Final = b"\xf3\x89\x9a\xc2"
 _FRAME_BYTES: Final = len(_MAGIC) + 16
 _PARTITION_KEY_TABLE: Final = b"\x0a"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.sink.requests import Record, WriteSettings
     from connectors.kinesis.sink.rows import Rows
 
-__all__ = ["AggregateWriter", "OrderedAggregateWriter"]
-
 
 class _Elsewhere(NamedTuple):
     """An aggregate with the shard that took it, and what waits for it."""

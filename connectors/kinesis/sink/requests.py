@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = [
-    "LANES",
-    "Answered",
-    "Attempts",
-    "Record",
-    "Requests",
-    "Result",
-    "Sleep",
-    "WriteSettings",
-    "key_name",
-    "put_in_order",
-    "put_results",
-]
-
 _IN_FLIGHT: Final = 4
 """Requests of a task on their way at a time, of up to 5 MB each: with one, a task would wait for most of its time."""
 LANES: Final = 10

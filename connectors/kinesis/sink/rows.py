@@ -20,8 +20,6 @@ from connectors.kinesis.sink.requests import Record, key_name
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BAD_ROW", "Columns", "Rows", "check_columns", "rows_by_stream"]
-
 BAD_ROW: Final = "KINESIS_BAD_ROW"
 _SINK: Final = "kinesis sink"
 _LONGEST_KEY: Final = 256

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["plan_batch"]
-
 
 def plan_batch(options: KinesisReadOptions, patience: float = PLANNING_SECONDS) -> list[ShardRange]:
     """Return the ranges of a batch read, with all ends resolved: every action reads the same rows.

@@ -24,8 +24,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["interleaved", "task_count"]
-
 _TASK_RATE: Final = 30.0
 """MB a second, of ranges that each give ``maxFetchRate``."""
 _RANGES_AT_A_TIME: Final = 16

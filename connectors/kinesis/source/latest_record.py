@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page
 
-__all__ = ["CALLS_A_STEP", "PLANNING_SECONDS", "LatestRecord", "probe_times"]
-
 PLANNING_SECONDS: Final = 60.0
 CALLS_A_STEP: Final = 2
 _WIDER: Final = 10

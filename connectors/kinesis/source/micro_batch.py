@@ -52,8 +52,6 @@ from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["KinesisStream", "Share", "check_named", "counted_end", "is_within", "same_stream", "shares"]
-
 _SHARE_OF_A_CORE: Final = 0.05
 _PASSED_ON: Final = 0.2
 """Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page
 
-__all__ = ["BYTES_A_SECOND", "RECORDS_A_SECOND", "Pace", "is_above_limits"]
-
 RECORDS_A_SECOND: Final = 1000
 BYTES_A_SECOND: Final = 1 << 20
 """What a shard of AWS takes in a second."""

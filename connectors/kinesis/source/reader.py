@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page, Record
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = [
-    "Progress",
-    "ReadSettings",
-    "ShardPages",
-    "check_trimmed",
-    "check_vanished",
-    "first_record",
-    "iterator_or_oldest",
-    "read_range",
-]
-
 _log = logging.getLogger(__name__)
 
 _FEW_PAGES: Final = 1000

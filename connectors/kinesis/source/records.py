@@ -24,9 +24,6 @@ from connectors.kinesis.schema import ARROW_SCHEMA
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
 
-__all__ = ["MAGIC", "MAX_BYTES", "MAX_ROWS", "Aggregate", "aggregates", "batches", "open_aggregate", "row_bytes"]
-
-
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
 _DIGEST_BYTES: Final = 16
 _VARINT: Final = 0

@@ -15,8 +15,6 @@ from typing import Final, TypeVar
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.retry import ParentWatch, WaitLog
 
-__all__ = ["Job", "Scheduler"]
-
 T = TypeVar("T")
 
 _SLICE_SECONDS: Final = 0.1

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

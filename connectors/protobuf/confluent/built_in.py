@@ -14,8 +14,6 @@ from typing import Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-__all__ = ["BUILT_IN", "add_built_in", "built_in_set"]
-
 BUILT_IN: Final = "built_in.desc"
 _PROTOBUF: Final = (
     "any",

@@ -43,19 +43,6 @@ from connectors.registry.frames import (
 from connectors.registry.glue.frames import GlueFrame
 from connectors.registry.rules import Migrations
 
-__all__ = [
-    "ConfluentFraming",
-    "FramedDecoder",
-    "FramedEncoder",
-    "Frames",
-    "Framing",
-    "SchemaKey",
-    "frame_prefix",
-    "index_prefix",
-    "indexes_of",
-    "message_at",
-]
-
 F: Final = FieldDescriptor
 _FIRST_MESSAGE: Final = (0,)
 _MOST_INDEXES: Final = 100

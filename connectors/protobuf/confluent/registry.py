@@ -35,8 +35,6 @@ from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, Registr
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
 
-__all__ = ["ProtobufRegistry", "RegisteredSchema", "protobuf_registry"]
-
 _MOST_COMPILE_SECONDS: Final = 120
 _MOST_SHOWN: Final = 500
 _TEXT_SECONDS: Final = 5.0

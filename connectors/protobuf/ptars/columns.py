@@ -21,8 +21,6 @@ from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.decoder import lenient_text
 
-__all__ = ["Part", "doubtful", "message_part"]
-
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 

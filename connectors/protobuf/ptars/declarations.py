@@ -18,8 +18,6 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from connectors.protobuf.schema.plan import FieldPlan, Kind, Shape
 from connectors.protobuf.upb.declarations import wire_name
 
-__all__ = ["ptars_handler"]
-
 F: Final = FieldDescriptor
 _FILE: Final = "connectors/ptars_form.proto"
 # What an unsigned field is declared as where its values wrap: the same bytes, read as signed.

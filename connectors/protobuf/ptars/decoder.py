@@ -24,8 +24,6 @@ from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
 from connectors.protobuf.upb.decoder import UpbDecoder
 
-__all__ = ["PtarsDecoder", "PtarsError", "guarded", "unsupported"]
-
 _log = logging.getLogger(__name__)
 
 _LARGEST_NUMBER: Final = 1 << 16  # ptars holds 16 bytes for each number up to the largest, in each message type

@@ -27,8 +27,6 @@ from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
 from connectors.protobuf.upb.encoder import TYPES, UpbEncoder
 
-__all__ = ["PtarsEncoder"]
-
 F: Final = FieldDescriptor
 _MICROS: Final = 1_000_000
 _UINT32_LIMIT: Final = 1 << 32

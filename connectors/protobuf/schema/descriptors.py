@@ -24,25 +24,6 @@ MessageType: TypeAlias = Any
 FieldType: TypeAlias = Any
 EnumType: TypeAlias = Any
 
-__all__ = [
-    "EnumPlan",
-    "EnumType",
-    "FieldType",
-    "MessageType",
-    "Schema",
-    "add_with_imports",
-    "class_descriptor_set",
-    "is_repeated",
-    "is_required",
-    "map_entry",
-    "nested_name",
-    "parse_set",
-    "pool_of",
-    "read_descriptor_file",
-    "serialized",
-    "well_known_message",
-]
-
 # Where Java has the messages that come with protobuf: Spark's own shaded copy, and the original.
 _JAVA_PREFIXES: Final = ("org.sparkproject.spark_protobuf.protobuf.", "com.google.protobuf.")
 _FILES: Final = ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type")

@@ -18,8 +18,6 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, is_repeated, is_required, map_entry
 from connectors.protobuf.schema.plan import DUMMY_FIELD, INT32S, INT64S, UINT64, FieldPlan, Kind, Shape, plan_field
 
-__all__ = ["compile_encode_plan"]
-
 F: Final = FieldDescriptor
 _TEXTS: Final = (pa.string(), pa.large_string())
 _SMALL: Final = (pa.int8(), pa.int16(), pa.int32(), pa.date32())

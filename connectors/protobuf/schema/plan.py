@@ -32,24 +32,6 @@ from connectors.protobuf.schema.descriptors import (
     map_entry,
 )
 
-__all__ = [
-    "DUMMY_FIELD",
-    "INT32S",
-    "INT64S",
-    "MAX_LEVELS",
-    "UINT64",
-    "UNSIGNED_BITS",
-    "FieldPlan",
-    "Kind",
-    "MessagePlan",
-    "Shape",
-    "as_signed",
-    "compile_plan",
-    "longest_text",
-    "plan_field",
-    "select_fields",
-]
-
 
 class Kind(StrEnum):
     """What a value is."""

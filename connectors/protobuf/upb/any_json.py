@@ -19,8 +19,6 @@ from connectors.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import FieldType, Schema, is_repeated, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["AnyPrinter"]
-
 # Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
 _ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
 _RAW_WHOLE: Final = {"google.protobuf.BytesValue", "google.protobuf.FieldMask"}  # printed as one text, without Gson

@@ -27,8 +27,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from connectors.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema, is_repeated, is_required
 
-__all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
-
 WIRE_GROUP: Final = 3  # the wire type that begins a group
 _FILE: Final = "connectors/wire_form.proto"
 _LAST_NUMBER: Final = (1 << 29) - 1

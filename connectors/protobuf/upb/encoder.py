@@ -23,8 +23,6 @@ from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shap
 from connectors.protobuf.upb.declarations import WireForm, wire_name
 from connectors.protobuf.upb.decoder import is_zero
 
-__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "RowEncoder", "UpbEncoder"]
-
 Write = Callable[[Message, Any], None]
 
 TYPES: Final = 16  # types of a column whose plans an encoder keeps

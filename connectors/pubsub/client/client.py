@@ -28,16 +28,6 @@ from connectors.pubsub import FORMAT
 from connectors.pubsub.client.errors import AckFailures, RpcCall, connector_error, topic_deleted
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
 
-__all__ = [
-    "MESSAGES",
-    "ONE_ATTEMPT",
-    "PubSubClient",
-    "PullStream",
-    "SubscriptionInfo",
-    "delete_subscription",
-    "wire_message",
-]
-
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
 _DEFAULT_RETENTION_SECONDS: Final = 7 * 86400.0

@@ -17,8 +17,6 @@ from connectors.core.errors import CredentialsError
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import ServiceAccount
 
-__all__ = ["key_file_content", "tls_credentials"]
-
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address, no secret
 

@@ -15,8 +15,6 @@ from connectors.core.errors import (
 )
 from connectors.pubsub.options.client import EMULATOR_VARIABLE, GOOGLE, Transport
 
-__all__ = ["AckFailures", "RpcCall", "connector_error", "topic_deleted"]
-
 # Those that Google's clients retry, and two that proxies and restarting servers give.
 _TRANSIENT: Final = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED", "UNKNOWN"}

@@ -21,20 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "MAX_ACK_IDS",
-    "MAX_REQUEST_BYTES",
-    "acknowledge_requests",
-    "concatenate",
-    "cut",
-    "delimited",
-    "lengths",
-    "modify_ack_deadline_requests",
-    "prefixes",
-    "string_field",
-    "values_and_ends",
-]
-
 MAX_ACK_IDS: Final = 2_500
 """Most ack ids in one request: at the 170 to 220 bytes that ids have, as many as `MAX_REQUEST_BYTES` holds."""
 

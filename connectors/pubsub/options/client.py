@@ -18,16 +18,6 @@ from connectors.core.options.outages import OutageOptions
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import PROJECT
 
-__all__ = [
-    "EMULATOR_VARIABLE",
-    "GOOGLE",
-    "PubSubClientOptions",
-    "ServiceAccount",
-    "Transport",
-    "connection_transport",
-    "decide_transport",
-]
-
 _log = logging.getLogger(__name__)
 
 EMULATOR_VARIABLE: Final = "PUBSUB_EMULATOR_HOST"

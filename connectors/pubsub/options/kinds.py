@@ -13,25 +13,6 @@ from connectors.core.options.declaration import conflict
 from connectors.core.options.kinds import Kind
 from connectors.pubsub import FORMAT
 
-__all__ = [
-    "ATTRIBUTE",
-    "BATCH_ONLY",
-    "DELETE_ON_STOP",
-    "PROJECT",
-    "TIMESTAMP",
-    "TOPIC",
-    "BatchMode",
-    "SchemaMode",
-    "check_batch",
-    "check_credentials",
-    "check_subscriptions",
-    "deletion_refused",
-    "full_path",
-    "is_name",
-    "project_required",
-    "resource",
-]
-
 _LONGEST_ATTRIBUTE: Final = 256
 _YEAR_2000_MS: Final = 946_684_800_000
 # google.protobuf.Timestamp ends there (https://protobuf.dev/reference/protobuf/google.protobuf/#timestamp).

@@ -15,8 +15,6 @@ from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, connection_transport
 from connectors.pubsub.options.kinds import ATTRIBUTE, TOPIC, full_path, project_required
 
-__all__ = ["PubSubWriteOptions", "parse_write_options"]
-
 _ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
 
 

@@ -29,8 +29,6 @@ from connectors.pubsub.options.kinds import (
 )
 from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool, refuse_batch_options
 
-__all__ = ["PubSubReadOptions", "parse_read_options"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubSubReadOptions(PubSubClientOptions, SpoolOptions):

@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 
     from connectors.pubsub.options.sink import PubSubWriteOptions
 
-__all__ = [
-    "MAX_REQUEST_BYTES",
-    "PublishRequest",
-    "RowStamp",
-    "SinkColumns",
-    "check_columns",
-    "encode_rows",
-    "publish_requests",
-]
-
 _SINK: Final = "pubsub sink"
 
 # https://cloud.google.com/pubsub/quotas#resource_limits

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns
 
-__all__ = ["Publisher", "close_clients", "publish_batches"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_READY: Final = 10_000

@@ -26,8 +26,6 @@ from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import acknowledge_requests, modify_ack_deadline_requests
 from connectors.pubsub.source.records import Decoder
 
-__all__ = ["AckSender", "Deadlines", "Received"]
-
 _log = logging.getLogger(__name__)
 
 _FIRST_DEADLINE_SECONDS: Final = 10.0

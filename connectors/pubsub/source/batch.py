@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from connectors.spool.ledger.ledger import Ledger
     from connectors.spool.source.connector import SpoolConnector
 
-__all__ = ["peek"]
-
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.05
 _NONCE_BYTES: Final = 8

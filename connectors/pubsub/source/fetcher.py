@@ -25,8 +25,6 @@ from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHea
 from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
-__all__ = ["DEDUP_ATTRIBUTE_MISSING", "PubSubFetch", "PubSubFetchSettings"]
-
 DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 """Counter of the messages without the attribute that dedupAttribute names."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
 
-__all__ = ["external_feeds", "feed_of", "prepared_feeds", "read_subscription"]
-
 _log = logging.getLogger(__name__)
 
 

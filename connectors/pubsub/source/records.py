@@ -30,16 +30,6 @@ from connectors.pubsub.client.wire import lengths
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.spool.segments.id_keys import OtherIds
 
-__all__ = [
-    "Decoder",
-    "FastDecoder",
-    "GuardedDecoder",
-    "PlainDecoder",
-    "ReceivedMessages",
-    "make_decoder",
-    "other_ids",
-]
-
 _log = logging.getLogger(__name__)
 
 _MAX_WIRE_BYTES: Final = (1 << 31) - 1

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from connectors.spool.segments.rows import RowSchema
 
-__all__ = ["ROWS", "ROWS_SCHEMA"]
-
 ROWS: Final = RowSchema(
     1,
     pa.schema(

@@ -17,8 +17,6 @@ from connectors.pubsub.client.client import PullStream
 from connectors.pubsub.source.acks import Deadlines, Received
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["PullStreamReader", "ServiceHealth", "message_count", "start_thread"]
-
 _log = logging.getLogger(__name__)
 
 _REOPEN: Final = RetryPolicy(initial_seconds=0.05, cap_seconds=5.0, deadline_seconds=None)

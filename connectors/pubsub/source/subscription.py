@@ -12,14 +12,6 @@ from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
 if TYPE_CHECKING:
     from connectors.pubsub.options.source import PubSubReadOptions
 
-__all__ = [
-    "SubscriptionState",
-    "ensure_subscription",
-    "require_one_fetcher",
-    "require_readable",
-    "require_topic",
-]
-
 _LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
 

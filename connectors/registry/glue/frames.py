@@ -22,8 +22,6 @@ from connectors.functions.columns import validity_of
 from connectors.registry.frames import Frames, PrefixFrame, bounds_of, confluent_frame
 from connectors.registry.glue.options import AnyRegistryOptions, Compression, GlueOptions
 
-__all__ = ["HEADER_BYTES", "GlueFrame", "find_glue_frames", "frame_of", "looks_like_glue"]
-
 HEADER_BYTES: Final = 18
 _VERSION: Final = 3
 _PLAIN: Final = 0

@@ -18,8 +18,6 @@ from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kind, Secret, choice
 from connectors.registry.options import RegistryOptions, parse_registry_options
 
-__all__ = ["AnyRegistryOptions", "Compression", "GlueOptions", "parse_schema_registry"]
-
 _REGISTRY: Final = "schemaRegistry"
 _TYPES: Final = ("confluent", "glue")
 

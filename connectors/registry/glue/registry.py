@@ -21,8 +21,6 @@ from connectors.registry.schemas import SchemaForm, text_of
 if TYPE_CHECKING:
     from connectors.registry.glue.client.client import GlueClient
 
-__all__ = ["GlueRegistry"]
-
 _MOST_SCHEMAS: Final = 256  # schemas that a client retains
 _UNASSIGNED: Final = str(UUID(int=0))
 _NOT_FOUND: Final = "EntityNotFoundException"

@@ -25,8 +25,6 @@ from connectors.spool.store.object_store import ObjectStore
 from connectors.spool.store.protection import check_protected
 from connectors.spool.stream.slices import check_range, position_of
 
-__all__ = ["check_object_spool", "check_spool"]
-
 _AREA: Final = "spool"
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "9p"})

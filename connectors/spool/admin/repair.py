@@ -33,19 +33,6 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
-__all__ = [
-    "Adoption",
-    "Loss",
-    "Wiping",
-    "adopt",
-    "losses_of_repair",
-    "old_place",
-    "quarantine_named",
-    "repair",
-    "unused",
-    "wipe",
-]
-
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
 _FOLDERS = ("epochs", "ledger", "inbox", PLACEMENT_FOLDER, "ids", MANIFEST_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""

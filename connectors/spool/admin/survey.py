@@ -28,19 +28,6 @@ from connectors.spool.segments.segment import SegmentInfo, SegmentReader, segmen
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = [
-    "NOT_FOUND",
-    "Inspection",
-    "SpoolRates",
-    "SpoolStats",
-    "inspect",
-    "is_known",
-    "is_there",
-    "rates",
-    "require_identity",
-    "stats",
-]
-
 NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
 _LOST: Final = ("segment", "first", "end", "rows", "error")

@@ -30,8 +30,6 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
-__all__ = ["Finding", "Severity", "Verification", "verify"]
-
 _HISTORY = "Nothing to restore. If no one has changed the file, check the disk."
 _RESTORE = "Restore it from a backup."
 

@@ -35,8 +35,6 @@ from connectors.spool.ledger.writer_lock import process_gone, spark_pid
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Holder, start_time
 
-__all__ = ["DECLINED", "FAILED", "STARTED", "TAKEN", "start_in_task"]
-
 _log = logging.getLogger(__name__)
 
 STARTED: Final = "started"

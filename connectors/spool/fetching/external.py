@@ -27,8 +27,6 @@ from connectors.spool.segments.segment import segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = ["ExternalFetching", "run_fetchers", "wait_for_spool"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.2

@@ -45,8 +45,6 @@ from connectors.spool.fetching.room import next_allowance, share_of
 from connectors.spool.store import open_store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
-__all__ = ["FetcherChild", "FetcherGroup", "FetcherStatus"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.05

@@ -17,28 +17,6 @@ from connectors.core.errors import ConnectorError, SpoolVersionError, error_from
 from connectors.spool.segments.shapes import ANY, HEX, NOTHING, misfit, optional
 from connectors.spool.store.base import StoreAccess
 
-__all__ = [
-    "COMMANDS",
-    "MAX_COMMAND_BYTES",
-    "MAX_REPORT_BYTES",
-    "PLANS",
-    "REPORTS",
-    "Allow",
-    "Command",
-    "Fault",
-    "FetchPlan",
-    "Health",
-    "Note",
-    "Ordered",
-    "Published",
-    "Ready",
-    "Report",
-    "Start",
-    "decode",
-    "encode",
-    "malformed",
-]
-
 VERSION: Final = 1
 """A message of another version is refused; a change of any message gives it a new number."""
 MAX_COMMAND_BYTES: Final = 4096

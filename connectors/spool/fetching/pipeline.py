@@ -27,8 +27,6 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import FolderHold, StoreAccess
 from connectors.spool.store.disk_space import spare_the_reserve
 
-__all__ = ["FetcherEndedError", "FetcherFolder", "Pipeline", "PipelineObserver"]
-
 _log = logging.getLogger(__name__)
 
 _BLOCK_BYTES: Final = 4 << 20

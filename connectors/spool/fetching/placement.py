@@ -23,17 +23,6 @@ from connectors.spool.ledger.records import FIRST_FORMAT, decode, encode
 from connectors.spool.segments.shapes import optional
 from connectors.spool.store.base import Holder, Store
 
-__all__ = [
-    "PLACEMENT_FOLDER",
-    "PLACEMENT_NAMES",
-    "Claim",
-    "Place",
-    "Placement",
-    "beat_seconds",
-    "lost_seconds",
-    "places_now",
-]
-
 _log = logging.getLogger(__name__)
 
 PLACEMENT_FOLDER: Final = "fetchers"

@@ -45,8 +45,6 @@ from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbea
 from connectors.spool.fetching.target import FetchContext, FetchTarget, Intake, Orders, TargetStatus
 from connectors.spool.segments.segment import SegmentInfo, segment_name
 
-__all__ = ["NO_READER", "FetchProcess", "Reporter"]
-
 _log = logging.getLogger(__name__)
 
 # Seconds after the end of input.

@@ -22,16 +22,6 @@ from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.segments.shapes import NUMBER, NUMBER_NAME, misfit
 from connectors.spool.store.base import Store
 
-__all__ = [
-    "MAX_RECORDS_BETWEEN",
-    "PublishedBytes",
-    "ReaderWatch",
-    "Room",
-    "heartbeat_seconds",
-    "next_allowance",
-    "share_of",
-]
-
 MAX_RECORDS_BETWEEN: Final = 32
 """The most records between two announcements of room."""
 _RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN

@@ -28,8 +28,6 @@ from connectors.core.errors import ConnectorError
 from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import PublishTimes, Sizes
 
-__all__ = ["Block", "FetchContext", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus"]
-
 Delivery = TypeVar("Delivery")
 """What a target receives and puts into the intake."""
 Token = TypeVar("Token")

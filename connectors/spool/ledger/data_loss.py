@@ -34,19 +34,6 @@ from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import QUARANTINE_FOLDER
 
-__all__ = [
-    "Losses",
-    "can_be_quarantined",
-    "damaged_segments",
-    "expected_segments",
-    "quarantine",
-    "quarantined_rows",
-    "read_notes",
-    "segment_numbers",
-    "waiting_names",
-    "what_is_wrong",
-]
-
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _NOTE = {"segment": str, "first": int, "end": int, "rows": int, "error": str, "time": int}

@@ -18,8 +18,6 @@ from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, reco
 from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 
-__all__ = ["Claim", "claim_epoch", "claimed_epochs", "put_seal", "read_claim", "while_newest"]
-
 _SHAPE = {"spool": str, "epoch": int, "nonce": str}
 
 

@@ -19,19 +19,6 @@ from connectors.spool.store.local import (
     is_temporary_name,
 )
 
-__all__ = [
-    "IS_CACHE",
-    "WIPING",
-    "SpoolIdentity",
-    "check_identity",
-    "check_source",
-    "open_identity",
-    "raise_format",
-    "read_identity",
-    "refuse_foreign_folder",
-    "replace_identity",
-]
-
 IS_CACHE = "SPOOL_IS_CACHE"
 """The code of the error for a folder that is no spool, but the cache of a Kinesis query."""
 WIPING = "wiping"

@@ -32,8 +32,6 @@ from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
 
-__all__ = ["RECORDS_RETAINED", "SNAPSHOT_EVERY", "Change", "Ledger", "foreign_segment", "read_row_sizes"]
-
 SEGMENTS_A_RECORD = 64
 SNAPSHOT_EVERY: Final = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""

@@ -16,8 +16,6 @@ from connectors.spool.segments.segment import checksum
 from connectors.spool.segments.shapes import ANY, NOTHING, NUMBER, PUBLISHED, TIME, misfit, optional
 from connectors.spool.store.base import Store
 
-__all__ = ["ENTRY", "FIRST_FORMAT", "FORMAT_VERSION", "decode", "encode", "read_record", "record_name"]
-
 FORMAT_VERSION = 2
 FIRST_FORMAT = 1
 """Is read too: its snapshots have all segments, and its records name those that are freed. It is never written."""

@@ -26,8 +26,6 @@ from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
-__all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
-
 _Numbers = npt.NDArray[np.int64]
 _ENDING = ".arrow\n"
 _LONGEST_NAME = 18 + len(".arrow")

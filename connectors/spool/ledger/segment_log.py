@@ -41,21 +41,6 @@ from connectors.spool.segments.segment import (
 from connectors.spool.segments.shapes import misfit, whole
 from connectors.spool.store.base import Blobs
 
-__all__ = [
-    "COLUMNS",
-    "MANIFEST",
-    "MANIFEST_FOLDER",
-    "MOST_ENTRIES",
-    "Manifest",
-    "Place",
-    "SegmentEntry",
-    "SegmentLog",
-    "even_sizes",
-    "manifest_name",
-    "read_segments",
-    "unpack_mask",
-]
-
 MANIFEST_FOLDER: Final = "manifests"
 MANIFEST: Final = SealedKind(
     b"SPOOLMAN",

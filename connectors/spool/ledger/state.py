@@ -15,17 +15,6 @@ from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.segment_log import SegmentEntry, SegmentLog
 from connectors.spool.segments.dedup_index import RunEntry
 
-__all__ = [
-    "QUARANTINED_ROWS",
-    "QUARANTINED_SEGMENTS",
-    "SKIPPED_ROWS",
-    "SKIPPED_THROUGH",
-    "Layout",
-    "LedgerState",
-    "Start",
-    "counted_loss",
-]
-
 COMMITS_KEPT = 3
 """How many commits are remembered: what the last two of their batches hold is not freed (rule R6)."""
 

@@ -28,21 +28,6 @@ from connectors.spool.ledger.records import FIRST_FORMAT, decode, encode
 from connectors.spool.segments.shapes import misfit
 from connectors.spool.store.base import Holder, LockFile, Store, Version, start_time
 
-__all__ = [
-    "LEASE_NAME",
-    "LOCK_NAME",
-    "MOST_OF_A_LOCK",
-    "SpoolLease",
-    "SpoolLock",
-    "WriterLock",
-    "is_lock",
-    "lock_holder",
-    "process_gone",
-    "spark_pid",
-    "spool_holder",
-    "writer_lock",
-]
-
 _log = logging.getLogger(__name__)
 LOCK_NAME = "lock"
 MOST_OF_A_LOCK = 4096

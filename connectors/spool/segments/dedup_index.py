@@ -29,8 +29,6 @@ from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedRe
 from connectors.spool.segments.shapes import PUBLISHED
 from connectors.spool.store.base import Blobs
 
-__all__ = ["PORTIONS", "DedupIndex", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
-
 RUN = SealedKind(
     b"SPOOLIDS",
     "A run of admitted ids",

@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys", "numbers_only"]
-
 HASH_BYTES = 16
 HASH_TYPE = np.dtype("S16")
 

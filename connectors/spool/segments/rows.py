@@ -16,8 +16,6 @@ import pyarrow as pa
 import connectors
 from connectors.core.errors import SpoolVersionError
 
-__all__ = ["Projection", "RowSchema"]
-
 _VERSION_KEY: Final = b"spool.rows.version"
 _WRITER_KEY: Final = b"spool.rows.writer"
 _FIRST_VERSION: Final = 1

@@ -42,25 +42,6 @@ from connectors.spool.store.base import Blobs, Pieces, StoreAccess
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "SEGMENT",
-    "PublishTimes",
-    "SealedKind",
-    "SealedReader",
-    "SealedWriter",
-    "SegmentInfo",
-    "SegmentReader",
-    "SegmentWriter",
-    "Sizes",
-    "Slice",
-    "SpoolRows",
-    "checksum",
-    "published_of",
-    "read_slices",
-    "segment_name",
-    "wider",
-]
-
 FORMAT_VERSION = 1
 _TAIL = struct.Struct("<16sII8s")
 

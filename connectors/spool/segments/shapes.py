@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["ANY", "HEX", "NOTHING", "NUMBER", "NUMBER_NAME", "PUBLISHED", "TIME", "misfit", "optional", "whole"]
-
 NUMBER_NAME: Final = re.compile(r"[0-9]{1,18}")
 """The name of a file that is a number. `str.isdigit` also takes what `int` does not, such as a superscript two."""
 _LARGEST: Final = 1 << 62

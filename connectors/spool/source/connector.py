@@ -18,8 +18,6 @@ from connectors.spool.source.options import SpoolOptions, parse_spool_options, p
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Feed", "SpoolConnector", "SpoolStart"]
-
 S = TypeVar("S", bound=SpoolOptions)
 
 

@@ -21,17 +21,6 @@ from connectors.spool.options import (
     fetch_period,
 )
 
-__all__ = [
-    "FetchMode",
-    "SegmentCompression",
-    "SpoolDurability",
-    "SpoolOptions",
-    "StartingPosition",
-    "parse_spool_options",
-    "place_spool",
-    "refuse_batch_options",
-]
-
 _BATCH_ONLY: Final = ("endingPosition",)
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from connectors.spool.stream.micro_batch import SpoolStream
 
-__all__ = ["SpoolBatchReader", "SpoolDataSource", "SpoolPartition", "SpoolStreamReader"]
-
 S = TypeVar("S", bound=SpoolOptions)
 
 

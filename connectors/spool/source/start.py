@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 
-__all__ = ["external_plans", "fetch_plan", "open_stream"]
-
 _log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=SpoolOptions)

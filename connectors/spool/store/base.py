@@ -21,22 +21,6 @@ from urllib.parse import urlsplit
 
 from connectors.core.options.kinds import CUT_FROM_URL, Secret
 
-__all__ = [
-    "Blobs",
-    "FolderHold",
-    "Holder",
-    "LockFile",
-    "ObjectUrl",
-    "Pieces",
-    "Space",
-    "Store",
-    "StoreAccess",
-    "StoreWriting",
-    "Version",
-    "parse_object_url",
-    "start_time",
-]
-
 Version = Mapping[str, Any]
 """That by which a store recognizes the content of a file: an entity tag, a generation, or the content itself."""
 

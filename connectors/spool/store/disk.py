@@ -16,17 +16,6 @@ from typing import Final
 from connectors.spool.errors import foreign_file, missing_spool, not_writable
 from connectors.spool.store.protection import check_protected
 
-__all__ = [
-    "FILE_MODE",
-    "FOLDER_NAMES",
-    "IDENTITY_NAME",
-    "OPEN_ROOT",
-    "TEMPORARY_FOLDER",
-    "Disk",
-    "FolderTree",
-    "file_identity",
-]
-
 FOLDER_NAMES: Final = ("epochs", "fetchers", "ids", "inbox", "ledger", "tmp")
 IDENTITY_NAME: Final = "spool.json"
 TEMPORARY_FOLDER: Final = "tmp"

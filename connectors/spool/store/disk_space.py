@@ -16,8 +16,6 @@ from connectors.spool.errors import no_room
 from connectors.spool.store.base import Space, Store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
-__all__ = ["DiskReserve", "release_reserves", "spare_the_reserve"]
-
 _logger = logging.getLogger(__name__)
 _MOST_BYTES: Final = 32 << 20
 """Enough for the ids that are in memory at most, as a run, and hundreds of records."""

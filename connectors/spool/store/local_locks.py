@@ -13,8 +13,6 @@ from connectors.spool.errors import OTHER_DISK, foreign_file, not_writable
 from connectors.spool.store.base import FolderHold, LockFile
 from connectors.spool.store.disk import FILE_MODE, Disk, FolderTree, file_identity
 
-__all__ = ["OPEN_FILE", "LockedFolder", "lock_folder", "open_lock_file"]
-
 OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Without waiting for the other end of what may be a pipe in the place of a file."""
 _OPEN_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

@@ -29,8 +29,6 @@ from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolErr
 from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import ObjectUrl, StoreAccess, Version
 
-__all__ = ["ObjectClient"]
-
 _RETRIES = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=15),

@@ -30,8 +30,6 @@ from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, 
 if TYPE_CHECKING:
     from connectors.spool.store.object_client import ObjectClient
 
-__all__ = ["ObjectStore"]
-
 _INBOX: Final = "inbox"
 _FOLDERS: Final = "folders"
 _TEMPORARY: Final = "tmp"

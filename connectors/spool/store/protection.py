@@ -13,8 +13,6 @@ from typing import Final
 
 from connectors.core.errors import SpoolError
 
-__all__ = ["check_protected"]
-
 _ROOT: Final = 0
 _PARENT: Final = "a folder that leads to the spool"
 _INSIDE: Final = "a folder inside of the spool"

@@ -22,8 +22,6 @@ from connectors.spool.stream.guard import Guard, Signals
 from connectors.spool.stream.slices import bytes_between
 from connectors.spool.stream.watches import DuplicateWatch, OutageLog, ServiceWatch
 
-__all__ = ["Admission", "Backlog"]
-
 _log = logging.getLogger(__name__)
 _LONGEST_END: Final = 5.0
 """Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""

@@ -26,8 +26,6 @@ from connectors.spool.stream.guard import Guard, Signals
 from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.watches import DuplicateWatch
 
-__all__ = ["Background"]
-
 _COMPACT_EVERY: Final = 0.1
 _EXPIRE_EVERY: Final = 5.0
 

@@ -23,8 +23,6 @@ from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState
 from connectors.spool.segments.dedup_index import PORTIONS, IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
-__all__ = ["Compaction", "CompactionSettings", "freeable", "runs_to_merge"]
-
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.monotonic`."""
 

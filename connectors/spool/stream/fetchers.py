@@ -24,8 +24,6 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.guard import RETRY_SECONDS, Guard, Signals
 
-__all__ = ["SOURCE_ERRORS", "FetcherStart", "Fetching", "StartFetching", "Started", "StartedFetching"]
-
 SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""
 _MERGE_EVERY: Final = 1.0

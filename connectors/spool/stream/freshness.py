@@ -12,8 +12,6 @@ from typing import Final
 
 from connectors.core.retry import WaitLog
 
-__all__ = ["Freshness", "Reason"]
-
 _log = logging.getLogger(__name__)
 _WAIT_STEP: Final = 0.5
 _LONGEST_SECONDS: Final = 300.0

@@ -21,8 +21,6 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.freshness import Freshness
 
-__all__ = ["RETRY_SECONDS", "Guard", "Signals"]
-
 _log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 """So long a disk without room, or a store that does not answer, is waited for."""

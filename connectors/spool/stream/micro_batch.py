@@ -34,8 +34,6 @@ from connectors.spool.stream.freshness import Reason
 from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import check_range, cut_by_bytes, named_positions, offset_at, plan, position_of
 
-__all__ = ["SpoolStream", "carry_out_seek"]
-
 _log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
 _SETTLE: Final = 0.5

@@ -8,8 +8,6 @@ from connectors.core.retry import OutageRule
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.stream.compaction import CompactionSettings
 
-__all__ = ["StreamSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:

@@ -26,20 +26,6 @@ from connectors.spool.segments.segment import Slice, SpoolRows, read_slices
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = [
-    "RowSizes",
-    "SpoolRange",
-    "bytes_between",
-    "check_range",
-    "cut_by_bytes",
-    "named_positions",
-    "offset_at",
-    "plan",
-    "plan_spool_rows",
-    "position_of",
-    "read_spool_rows",
-]
-
 _OWNER = "batch"
 
 RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]

@@ -11,8 +11,6 @@ from connectors.core.retry import OutageRule
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 
-__all__ = ["DuplicateWatch", "OutageLog", "ServiceWatch"]
-
 _log = logging.getLogger(__name__)
 _OUTAGE_SECONDS: Final = 5.0
 """What passes within so many seconds is no outage: services close streams all the time."""

@@ -21,8 +21,6 @@ from connectors.core.aws.access import AwsAccess, refuse_plaintext
 from connectors.core.aws.errors import refuses_keys
 from connectors.core.errors import ConnectorError
 
-__all__ = ["AwsConnection", "AwsService"]
-
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0

@@ -21,8 +21,6 @@ from connectors.core.errors import (
 from connectors.registry.errors import schema_unusable
 from connectors.registry.glue.options import GlueOptions
 
-__all__ = ["EXISTS", "NOT_FOUND", "GlueClient"]
-
 NOT_FOUND: Final = "EntityNotFoundException"
 EXISTS: Final = "AlreadyExistsException"
 
