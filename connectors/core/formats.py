@@ -85,7 +85,7 @@ CONNECTORS: Final = (
     ),
     Connector(
         "pubsub",
-        ("grpc", "grpc_status", "google.auth", "google.protobuf", "google.rpc", "numpy", "xxhash"),
+        ("grpc", "grpc_status", "google.auth", "google.protobuf", "google.rpc", "msgspec", "numpy", "xxhash"),
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
         deletion="client.client:delete_subscription",

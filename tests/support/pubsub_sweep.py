@@ -65,10 +65,8 @@ REPAIR_POINTS = (
     "wipe.before_identity",
     "wipe.after_identity",
     "wipe.before_end",
-    "convert.before_identity",
-    "convert.after_identity",
 )
-"""Failpoints that need a damaged spool, an older one or the command line; swept in tests/unit/spool."""
+"""Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
 
 _OPTIONS = {
     "maxOutstandingMessages": "2",

@@ -25,7 +25,7 @@ from connectors.kinesis.fan_out.messages import (
     Deregister,
     NotDeregistered,
     Order,
-    note_to_json,
+    message_to_json,
     order_from_json,
     order_name,
 )
@@ -151,7 +151,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
             try:
                 self._host.signers.submit(call).result(_STOP_SECONDS)
             except (ConnectorError, TimeoutError) as error:
-                self._context.note(note_to_json(NotDeregistered(str(error))))
+                self._context.note(message_to_json(NotDeregistered(str(error))))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

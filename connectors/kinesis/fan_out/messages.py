@@ -6,15 +6,13 @@ An order has a name, by which it replaces an earlier one or is withdrawn. Both t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from connectors.core.errors import ConnectorError, error_from_json
+from connectors.core.errors import ConnectorError
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import Position
-from connectors.spool.fetching.messages import malformed
-from connectors.spool.segments.shapes import NOTHING, misfit
+from connectors.spool.fetching.messages import from_json, malformed, to_json
 
 # Orders
 
@@ -113,76 +111,25 @@ _NOTES: Final = {
     "not_deregistered": NotDeregistered,
 }
 _KINDS: Final = {kind: name for name, kind in {**_ORDERS, **_NOTES}.items()}
-_ERROR: Final = dict.fromkeys(("kind", "code", "what", "where", "action"), str)
 
 
-def _position(value: object) -> bool:
-    try:
-        return type(value) is str and Position.parse(value) is not None
-    except ValueError:
-        return False
-
-
-_SHAPES: Final[Mapping[str, Any]] = {
-    "key": (str, str),
-    "consumer": str,
-    "created_ms": int,
-    "position": _position,
-    "live": bool,
-    "until_ms": int,
-    "error": _ERROR,
-    "reason": str,
-}
-"""By the names of fields, which mean the same in each message."""
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "key": tuple,
-    "position": Position.parse,
-    "error": error_from_json,
-}
-"""What makes a field of its JSON value."""
-
-
-def order_to_json(order: Order | Deregister) -> dict[str, Any]:
-    """Return an order as a JSON object."""
-    return _to_json(order)
-
-
-def note_to_json(note: Note) -> dict[str, Any]:
-    """Return a note as a JSON object."""
-    return _to_json(note)
+def message_to_json(message: Order | Deregister | Note) -> dict[str, Any]:
+    """Return an order or a note as a JSON object."""
+    return {_KINDS[type(message)]: to_json(message)}
 
 
 def order_from_json(value: object) -> Order | Deregister:
-    """Read what `order_to_json` wrote. `ConnectorError`: it is no order."""
+    """Read an order that `message_to_json` wrote. `ConnectorError`: it is no order."""
     return _from_json(value, _ORDERS)  # type: ignore[no-any-return]  # of the kinds that are given
 
 
 def note_from_json(value: object) -> Note:
-    """Read what `note_to_json` wrote. `ConnectorError`: it is no note."""
+    """Read a note that `message_to_json` wrote. `ConnectorError`: it is no note."""
     return _from_json(value, _NOTES)  # type: ignore[no-any-return]  # of the kinds that are given
 
 
-def _to_json(message: Any) -> dict[str, Any]:
-    return {_KINDS[type(message)]: {each.name: _plain(getattr(message, each.name)) for each in fields(message)}}
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Position():
-            return str(value)
-        case ConnectorError():
-            return value.to_json()
-        case tuple():
-            return list(value)
-    return value
-
-
-def _from_json(value: Any, kinds: Mapping[str, Any]) -> Any:
-    shapes = {
-        f"{name}?": {each.name: _SHAPES[each.name] for each in fields(kind)} | {"*": NOTHING}
-        for name, kind in kinds.items()
-    }
-    if misfit(value, {**shapes, "*": NOTHING}) or len(value) != 1:
+def _from_json(value: object, kinds: dict[str, Any]) -> Any:
+    if not isinstance(value, dict) or len(value) != 1 or not kinds.keys() >= value.keys():
         raise malformed("what it says of a shard has another shape")
     ((name, content),) = value.items()
-    return kinds[name](**{each: _READERS[each](item) if each in _READERS else item for each, item in content.items()})
+    return from_json(content, kinds[name], name)

@@ -30,9 +30,9 @@ from connectors.kinesis.fan_out.messages import (
     Order,
     Refused,
     UpToDate,
+    message_to_json,
     note_from_json,
     order_name,
-    order_to_json,
 )
 from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.offsets import END, Kind, Position, ShardState, Streams, after
@@ -261,13 +261,13 @@ class FanOut(PushSource):
         consumer = self._consumers.arn(key[0])
         if self._group is not None and consumer is not None:
             order = Order(key, consumer, shard.created_ms, shard.ordered)
-            self._group.order(self._fetcher_of(key), order_name(order), order_to_json(order))
+            self._group.order(self._fetcher_of(key), order_name(order), message_to_json(order))
 
     def _order_deregistration(self) -> None:
         if self._group is not None and self._options.require_deregistration:
             for consumer in self._consumers.arns():
                 order = Deregister(consumer)
-                self._group.order(0, order_name(order), order_to_json(order))
+                self._group.order(0, order_name(order), message_to_json(order))
 
     def _consumer_active(self, arn: str) -> None:
         with self._lock:

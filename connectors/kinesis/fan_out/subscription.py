@@ -29,7 +29,7 @@ from connectors.kinesis.fan_out.messages import (
     Order,
     Refused,
     UpToDate,
-    note_to_json,
+    message_to_json,
 )
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
@@ -97,7 +97,7 @@ class SubscriptionHost:
 
     def note(self, note: Note) -> None:
         """Report to the source process."""
-        self._context.note(note_to_json(note))
+        self._context.note(message_to_json(note))
         self._context.changed()
 
     def responded(self) -> None:
@@ -107,7 +107,7 @@ class SubscriptionHost:
     def failed(self, error: ConnectorError) -> None:
         """Report that a subscription could not be opened; a retry may help, or not."""
         self.error = error
-        self._context.note(note_to_json(NotSubscribed(error)))
+        self._context.note(message_to_json(NotSubscribed(error)))
 
 
 class ShardSubscription:

@@ -8,13 +8,13 @@ of this pack: a pack may be upgraded while a query runs, and executors have thei
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypedDict, TypeVar
+
+import msgspec
 
 from connectors.core.errors import ConnectorError, SpoolVersionError, error_from_json
-from connectors.spool.segments.shapes import ANY, HEX, NOTHING, misfit, optional
 from connectors.spool.store.base import StoreAccess
 
 VERSION: Final = 1
@@ -24,6 +24,15 @@ MAX_COMMAND_BYTES: Final = 4096
 MAX_REPORT_BYTES: Final = 1 << 16
 _CUT: Final = " [...]"
 _SHORTEST_TEXT: Final = 32
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class _ErrorJson(TypedDict):
+    kind: str
+    code: str
+    what: str
+    where: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +60,17 @@ class FetchPlan:
     root: str
     spool: str
     hash_key: bytes = field(repr=False)
-    source: int = 0
+    source: _Count = 0
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     publish_period: float = 0.1
-    segment_bytes: int = 64 << 20
-    segment_rows: int = 1 << 20
-    max_held_bytes: int = 256 << 20
-    max_held_rows: int = 2_000_000
+    segment_bytes: _Count = 64 << 20
+    segment_rows: _Count = 1 << 20
+    max_held_bytes: _Count = 256 << 20
+    max_held_rows: _Count = 2_000_000
     compression: str = ""
     access: Mapping[str, Any] | None = field(default=None, repr=False)
-    share_of: int = 0
-    max_spool_bytes: int = 0
+    share_of: _Count = 0
+    max_spool_bytes: _Count = 0
     max_reader_age: float = 0.0
     ordered: bool = False
     has_identity: bool = False
@@ -87,9 +96,9 @@ class Start:
     """
 
     plan: FetchPlan
-    index: int
-    parent: int
-    allowance: int | None = None
+    index: _Count
+    parent: _Count
+    allowance: _Count | None = None
     orders: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,7 +106,7 @@ class Start:
 class Allow:
     """The bytes of rows that a process may fetch in all, from its start."""
 
-    allowance: int
+    allowance: _Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +131,25 @@ class Ready:
 class Published:
     """A segment is durable. A report may be lost, so the sum of all is in each."""
 
-    number: int
-    bytes: int
-    total_bytes: int
+    number: _Count
+    bytes: _Count
+    total_bytes: _Count
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """The state of a fetcher; see `connectors.spool.fetching.group.FetcherStatus` for its fields."""
 
-    held_bytes: int = 0
-    held_rows: int = 0
-    fetched_bytes: int = 0
-    fetched_rows: int = 0
+    held_bytes: _Count = 0
+    held_rows: _Count = 0
+    fetched_bytes: _Count = 0
+    fetched_rows: _Count = 0
     paused: bool = False
     settled_at: float | None = None
-    streams: int = 0
-    streams_open: int = 0
+    streams: _Count = 0
+    streams_open: _Count = 0
     error: ConnectorError | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, _Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,7 @@ class Fault:
 Command: TypeAlias = Start | Allow | Ordered
 Report: TypeAlias = Ready | Published | Health | Note | Fault
 M = TypeVar("M", bound=Command | Report | FetchPlan)
+T = TypeVar("T")
 
 COMMANDS: Final[Mapping[str, type[Command]]] = {"start": Start, "allow": Allow, "order": Ordered}
 REPORTS: Final[Mapping[str, type[Report]]] = {
@@ -172,45 +182,6 @@ REPORTS: Final[Mapping[str, type[Report]]] = {
 }
 PLANS: Final[Mapping[str, type[FetchPlan]]] = {"plan": FetchPlan}
 _KINDS: Final = {kind: name for name, kind in {**COMMANDS, **REPORTS, **PLANS}.items()}
-_FIELDS: Final = {kind: tuple(each.name for each in fields(kind)) for kind in _KINDS}
-
-
-def _seconds(value: object) -> bool:
-    return type(value) in {int, float} and math.isfinite(value)  # type: ignore[arg-type]  # one of the two
-
-
-_ONLY: Final = {"*": NOTHING}
-"""No other fields."""
-_ERROR: Final = {**dict.fromkeys(("kind", "code", "what", "where", "action"), str), **_ONLY}
-_PLAN: Final = {
-    **dict.fromkeys(("target", "root", "spool", "compression"), str),
-    **dict.fromkeys(("source", "segment_bytes", "segment_rows", "max_held_bytes", "max_held_rows"), int),
-    **dict.fromkeys(("share_of", "max_spool_bytes"), int),
-    **dict.fromkeys(("publish_period", "max_reader_age"), _seconds),
-    **dict.fromkeys(("ordered", "has_identity"), bool),
-    "hash_key": HEX,
-    "settings": {},
-    "access": optional({}),
-    **_ONLY,
-}
-_SHAPES: Final[Mapping[type, Mapping[str, Any]]] = {
-    FetchPlan: _PLAN,
-    Start: {"plan": _PLAN, "index": int, "parent": int, "allowance": optional(int), "orders": {}, **_ONLY},
-    Allow: {"allowance": int, **_ONLY},
-    Ordered: {"name": str, "value": ANY, **_ONLY},
-    Ready: {"fetcher": str, **_ONLY},
-    Published: {"number": int, "bytes": int, "total_bytes": int, **_ONLY},
-    Health: {
-        **dict.fromkeys(("held_bytes", "held_rows", "fetched_bytes", "fetched_rows", "streams", "streams_open"), int),
-        "paused": bool,
-        "settled_at": optional(_seconds),
-        "error": optional(_ERROR),
-        "counters": {"*": int},
-        **_ONLY,
-    },
-    Note: {"value": ANY, **_ONLY},
-    Fault: {"terminal": bool, "error": _ERROR, **_ONLY},
-}
 
 
 def encode(message: Command | Report | FetchPlan) -> bytes:
@@ -238,24 +209,9 @@ def encode(message: Command | Report | FetchPlan) -> bytes:
 
 
 def _line(message: Command | Report | FetchPlan, longest: int | None = None) -> bytes:
-    content = _content(message)
+    content = to_json(message)
     value = {_KINDS[type(message)]: content if longest is None else _shortened(content, longest)}
-    return json.dumps({"v": VERSION, **value}, default=_plain).encode() + b"\n"
-
-
-def _content(message: Command | Report | FetchPlan) -> dict[str, Any]:
-    content = {name: getattr(message, name) for name in _FIELDS[type(message)]}
-    return {**content, "hash_key": message.hash_key.hex()} if isinstance(message, FetchPlan) else content
-
-
-def _plain(value: object) -> Any:
-    """Return what JSON has for a value that it does not have."""
-    match value:
-        case ConnectorError():
-            return value.to_json()
-        case FetchPlan():
-            return _content(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    return json.dumps({"v": VERSION, **value}).encode() + b"\n"
 
 
 def _shortened(value: Any, longest: int) -> Any:
@@ -263,8 +219,6 @@ def _shortened(value: Any, longest: int) -> Any:
     match value:
         case str() if len(value) > longest:
             return value[: longest - len(_CUT)] + _CUT
-        case ConnectorError():
-            return _shortened(value.to_json(), longest)
         case Mapping():
             return {name: _shortened(item, longest) for name, item in value.items()}
         case list() | tuple():
@@ -280,7 +234,7 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
         ConnectorError: it is no such message.
     """
     try:
-        value = json.loads(line)
+        value = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise malformed("it is no JSON") from None
     if not isinstance(value, dict) or "v" not in value:
@@ -298,23 +252,32 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
     if len(value) != 1 or not kinds.keys() >= value.keys():
         raise malformed("its kind is not known")
     ((name, content),) = value.items()
-    kind = kinds[name]
-    if part := misfit(content, _SHAPES[kind], name):
-        # Without the value: plans have secrets.
-        raise malformed(part.partition(" is ")[0] + " has another shape")
-    return _built(kind, content)
+    return from_json(content, kinds[name], name)
 
 
-def _built(kind: type[M], content: Mapping[str, Any]) -> M:
-    return kind(**{name: _READERS[name](item) if name in _READERS else item for name, item in content.items()})
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
 
 
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "hash_key": bytes.fromhex,
-    "plan": lambda value: _built(FetchPlan, value),
-    "error": lambda value: None if value is None else error_from_json(value),
-}
-"""What makes a field, whose name means the same in each message, of its JSON value."""
+def to_json(message: Any) -> Any:
+    """Return a dataclass as JSON."""
+    return msgspec.to_builtins(message, enc_hook=lambda value: value.to_json())
+
+
+def from_json(content: Any, kind: type[T], name: str) -> T:
+    """Return the dataclass that `to_json` wrote. `ConnectorError`: it is none, or has other fields."""
+    try:
+        made = msgspec.convert(content, kind, dec_hook=_decoded)
+    except msgspec.ValidationError as problem:  # without the value: plans have secrets
+        path = str(problem).partition(" - at `$")[2].rstrip("`")
+        raise malformed(f"{name}{path} has another shape") from None
+    if content.keys() != {declared.name for declared in fields(kind)}:  # type: ignore[arg-type]  # a dataclass
+        raise malformed(f"{name} has other fields")
+    return made
+
+
+def _decoded(_kind: type, value: Any) -> ConnectorError:
+    return error_from_json(msgspec.convert(value, _ErrorJson))
 
 
 def malformed(what: str) -> ConnectorError:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, error_from_json
-from connectors.spool.ledger.records import FIRST_FORMAT, decode, encode
+from connectors.spool.ledger.records import SIDE_FORMAT, decode, encode
 from connectors.spool.segments.shapes import optional
 from connectors.spool.store.base import Holder, Store
 
@@ -99,7 +99,7 @@ class Place:
         error = None if self.error is None else self.error.to_json()
         value = {name: getattr(self, name) for name in ("executor", "healthy", "ended", "readerless")}
         content = {"beat": beat, "holder": asdict(self.holder), "folders": list(self.folders), "error": error, **value}
-        return encode({"v": FIRST_FORMAT, "kind": "fetcher", **content})
+        return encode({"v": SIDE_FORMAT, "kind": "fetcher", **content})
 
     @classmethod
     def of_bytes(cls, data: bytes, number: int, round_: int, where: str) -> Place:
@@ -139,7 +139,7 @@ class Placement:
         with self._lock:
             self._beat += 1
             rounds = {} if self._ended else {str(number): round_ for number, round_ in self._rounds.items()}
-            content = {"v": FIRST_FORMAT, "kind": "wanted", "beat": self._beat, "rounds": rounds}
+            content = {"v": SIDE_FORMAT, "kind": "wanted", "beat": self._beat, "rounds": rounds}
             self.store.overwrite(f"{PLACEMENT_FOLDER}/{self.job}.wanted", encode(content))
 
     def look(self) -> list[Place]:

@@ -19,7 +19,7 @@ from connectors.spool.errors import record_damaged
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.records import read_record, record_name
-from connectors.spool.segments.shapes import NUMBER, NUMBER_NAME, misfit
+from connectors.spool.segments.shapes import NUMBER_NAME, is_number, misfit
 from connectors.spool.store.base import Store
 
 MAX_RECORDS_BETWEEN: Final = 32
@@ -29,7 +29,7 @@ _LONGEST_HEARTBEAT: Final = 60.0
 _HEARTBEATS_IN_AGE: Final = 4
 _EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is searched for
 _ROOM: Final = "room"
-_SHAPE: Final = {"bytes": int, "through": {"*": NUMBER}}
+_SHAPE: Final = {"bytes": int, "through": {"*": is_number}}
 
 
 def share_of(room: int, fetchers: int) -> int:

@@ -212,9 +212,7 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
     for file in store.list(QUARANTINE_FOLDER):
         if file.endswith(".json"):
             name = f"{QUARANTINE_FOLDER}/{file}"
-            note = decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine", _NOTE)
-            text, place, _ = note["error"].partition(f"{note['segment']}).")  # older notes have advice after it
-            yield note | {"error": text + place}
+            yield decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine", _NOTE)
 
 
 def segment_numbers(store: Store, fetcher: str) -> list[int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import missing_spool
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, is_lock
-from connectors.spool.segments.shapes import HEX
+from connectors.spool.segments.shapes import is_hex
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import (
     IDENTITY_NAME,
@@ -25,7 +25,7 @@ WIPING = "wiping"
 """The name of the empty file that marks an interrupted deletion."""
 _ID_BYTES = 8
 _HASH_KEY_BYTES = 16
-_SHAPE = {"spool": str, "connector": str, "sources": [str], "location": str, "hash_key": HEX}
+_SHAPE = {"spool": str, "connector": str, "sources": [str], "location": str, "hash_key": is_hex}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SpoolIdentity:
     """The identity of a spool: the format that fills it, and where it was made.
 
     Offsets carry `spool`, a random id. Segments refer to `sources`, full names as of subscriptions, by index.
-    `hash_key` is for the hashes of ids. `version` is that of the format in which it was read.
+    `hash_key` is for the hashes of ids.
     """
 
     spool: str
@@ -41,7 +41,6 @@ class SpoolIdentity:
     sources: tuple[str, ...]
     location: str
     hash_key: bytes
-    version: int = field(default=FORMAT_VERSION, compare=False)
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
@@ -66,7 +65,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         return None
     store.keep_root()
     sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
-    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key, value["v"])
+    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key)
 
 
 def _cache(store: Store) -> SpoolError:
@@ -123,22 +122,8 @@ def replace_identity(store: Store, identity: SpoolIdentity) -> None:
     failpoint("adopt.after_replace")
 
 
-def raise_format(store: Store, identity: SpoolIdentity) -> None:
-    """Begin the conversion of a spool of an older format; the caller holds the lock, and writes a snapshot next.
-
-    From here on older versions refuse the spool. Nothing else is rewritten: all that is left of the older format is
-    still read, until the first snapshot takes its place.
-    """
-    if identity.version != FORMAT_VERSION:
-        failpoint("convert.before_identity")
-        store.overwrite(IDENTITY_NAME, _encoded(identity))
-        failpoint("convert.after_identity")
-
-
 def _encoded(identity: SpoolIdentity) -> bytes:
-    value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
-    del value["version"]
-    return encode(value)
+    return encode(asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()})
 
 
 def refuse_foreign_folder(store: Store) -> None:

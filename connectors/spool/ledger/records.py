@@ -13,69 +13,57 @@ from typing import Any, Final
 
 from connectors.spool.errors import other_version, record_damaged
 from connectors.spool.segments.segment import checksum
-from connectors.spool.segments.shapes import ANY, NOTHING, NUMBER, PUBLISHED, TIME, misfit, optional
+from connectors.spool.segments.shapes import anything, is_number, is_time, is_time_range, misfit, nothing, optional
 from connectors.spool.store.base import Store
 
 FORMAT_VERSION = 2
-FIRST_FORMAT = 1
-"""Is read too: its snapshots have all segments, and its records name those that are freed. It is never written."""
+SIDE_FORMAT = 1
+"""Of what stands beside the ledger: the lease, the places of fetchers and the list of wanted ones."""
 _TAIL_BYTES = 18
 """A newline, sixteen digits, a newline."""
 _MANIFEST = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
 
 _PLACE = {"spool": str, "epoch": int, "number": int, "kind": str}
-_ONLY = {"*": NOTHING}
+_ONLY = {"*": nothing}
 """No other keys."""
-_RUN = {"name": str, "space": str, "numbers": int, "hashes": int, "published": PUBLISHED, "digest": str, **_ONLY}
-_SEEK = {"value": ANY, "done": bool}
+_RUN = {"name": str, "space": str, "numbers": int, "hashes": int, "published": is_time_range, "digest": str, **_ONLY}
+_SEEK = {"value": anything, "done": bool}
 ENTRY: Final = {
     **dict.fromkeys(("number", "source", "rows", "kept", "bytes", "base", "bytes_before", "ordinal"), int),
     "fetcher": str,
     "digest": str,
     "struck": optional(str),
-    "published": PUBLISHED,
+    "published": is_time_range,
     **_ONLY,
 }
 _STATE = {
     **dict.fromkeys(("head", "bytes", "ordinal", "runs_through", "dedup_epoch"), int),
     "commits": [int],
-    "published": optional(TIME),
+    "published": optional(is_time),
     "starts": [(str, int, int)],
     "layouts": [(int, int, int)],
     "fetchers": {"*": int},
     "runs": [_RUN],
     "counters": {"*": int},
-    "sealed": {"*": NUMBER},
+    "sealed": {"*": is_number},
     "seek?": _SEEK,
     **_ONLY,
 }
-_SNAPSHOTS = {
-    FIRST_FORMAT: {"nonce": str, "state": {"segments": [ANY], **_STATE}},
-    FORMAT_VERSION: {
-        "nonce": str,
-        "state": {
-            "manifests": [
-                {
-                    "name": lambda value: type(value) is str and _MANIFEST.fullmatch(value) is not None,
-                    "digest": str,
-                    **_ONLY,
-                }
-            ],
-            "live": (int, int),
-            **_STATE,
-        },
-    },
+_MANIFEST_NAME = {"name": lambda value: type(value) is str and _MANIFEST.fullmatch(value) is not None}
+_SNAPSHOT = {
+    "nonce": str,
+    "state": {"manifests": [{**_MANIFEST_NAME, "digest": str, **_ONLY}], "live": (int, int), **_STATE},
 }
 _RECORD = {
     "nonce": str,
     "base": int,
-    "admit?": [ANY],
+    "admit?": [anything],
     "counters?": {"*": int},
     "commit?": int,
     "layout?": (int, int),
     "seek?": _SEEK,
     "dedup_epoch?": int,
-    "free?": lambda value: not misfit(value, (int, int)) or not misfit(value, [str]),
+    "free?": (int, int),
     "forget?": [str],
     "runs?": {"remove": [str], "add": [_RUN], "through": int},
 }
@@ -108,7 +96,7 @@ def decode(
         raise record_damaged(f"{what} is no JSON of a spool", where) from None
     if not isinstance(value, dict):
         raise record_damaged(f"{what} is not an object", where)
-    if type(value.get("v")) is not int or not FIRST_FORMAT <= value["v"] <= FORMAT_VERSION:
+    if type(value.get("v")) is not int or value["v"] not in (SIDE_FORMAT, FORMAT_VERSION):
         raise other_version("SPOOL_RECORD_VERSION", what, value.get("v"), FORMAT_VERSION, where)
     if part := misfit(value, shape or {}):
         raise record_damaged(f"{what} has a right checksum and a wrong value: {part}", where)
@@ -129,7 +117,7 @@ def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, 
             f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}",
             where,
         )
-    shape = {"snapshot": _SNAPSHOTS[record["v"]], "seal": {}}.get(record["kind"], _RECORD)
+    shape = {"snapshot": _SNAPSHOT, "seal": {}}.get(record["kind"], _RECORD)
     if part := misfit(record, shape):
         raise record_damaged(f"A record of the ledger has a right checksum and a wrong value: {part}", where)
     return record

@@ -15,7 +15,7 @@ from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import RESTORE
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
-from connectors.spool.ledger.identity import SpoolIdentity, raise_format
+from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, manifest_name, read_segments
@@ -57,7 +57,6 @@ def open_ledger(store: Store, identity: SpoolIdentity, *, fail: bool = True) -> 
 
 def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
     seen = _read_newest(store, identity.spool)
-    raise_format(store, identity)
     claim = claim_epoch(store, identity.spool)
     with while_newest(store, claim):
         state = _seal_and_read(store, identity.spool, claim, seen)
@@ -77,7 +76,6 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
 def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
     """Become the one writer of a spool for a repair; no segment and no id run is read, so they may be damaged."""
     seen = _read_newest(store, identity.spool)
-    raise_format(store, identity)
     claim = claim_epoch(store, identity.spool)
     state = _seal_and_read(store, identity.spool, claim, seen)
     return Ledger(store, identity, claim, state, DedupIndex())

@@ -401,24 +401,19 @@ def manifest_name(name: str) -> str:
 
 
 def read_segments(store: Blobs, snapshot: Mapping[str, Any]) -> SegmentLog:
-    """Return the segments of a snapshot, which in the first format has all of them itself.
+    """Return the segments of a snapshot.
 
     Raises `SpoolDamagedError`, and `FileNotFoundError` if a manifest is missing.
     """
     state = snapshot["state"]
     end = Place(state["ordinal"], state["head"], state["bytes"])
-    if "manifests" not in state:
-        log = SegmentLog(map(SegmentEntry.from_json, state["segments"]), first=end.ordinal)
-        places = [(Place(each.ordinal, each.base, each.bytes_before), _after(each)) for each in log]
-        live = places[0][0][:2] if places else end[:2]
-    else:
-        read = partial(Manifest.read, store, snapshot["spool"])
-        names = ([each[key] for each in state["manifests"]] for key in ("name", "digest"))
-        with ThreadPoolExecutor(_READERS, "connectors-manifest") as pool:
-            manifests = list(pool.map(read, *names))
-        log = SegmentLog.of_manifests(manifests, state["live"][0])
-        places = [(manifest.begin, manifest.end) for manifest in manifests]
-        live = tuple(state["live"])
+    read = partial(Manifest.read, store, snapshot["spool"])
+    names = ([manifest[key] for manifest in state["manifests"]] for key in ("name", "digest"))
+    with ThreadPoolExecutor(_READERS, "connectors-manifest") as pool:
+        manifests = list(pool.map(read, *names))
+    log = SegmentLog.of_manifests(manifests, state["live"][0])
+    places = [(manifest.begin, manifest.end) for manifest in manifests]
+    live = tuple(state["live"])
     if not _is_dense(places, live, end) or (log and (log[0].ordinal, log[0].base) != live):
         raise record_damaged("The segments of a snapshot are not those that were admitted", "the newest snapshot")
     return log
@@ -430,10 +425,6 @@ def _is_dense(places: Sequence[tuple[Place, Place]], live: Sequence[int], end: P
         return tuple(live) == end[:2]
     begins, ends = [begin for begin, _ in places], [after for _, after in places]
     return [*begins[1:], end] == ends and begins[0].ordinal <= live[0] < ends[0].ordinal
-
-
-def _after(entry: SegmentEntry) -> Place:
-    return Place(entry.ordinal + 1, entry.end, entry.bytes_before + entry.bytes)
 
 
 def _running(begin: int, column: pa.Array) -> npt.NDArray[np.int64]:

@@ -225,18 +225,11 @@ def _swap_runs(state: LedgerState, change: Mapping[str, Any]) -> LedgerState:
     return replace(state, runs=runs, runs_through=max(state.runs_through, change["through"]))
 
 
-def _free(state: LedgerState, freed: Sequence[Any]) -> LedgerState:
-    """Drop the oldest segments: those below an ordinal and a position, or of these names in the first format."""
+def _free(state: LedgerState, freed: Sequence[int]) -> LedgerState:
+    """Drop the oldest segments: those below an ordinal and a position."""
     log = state.segments
-    if not freed:
-        return state
-    if isinstance(freed[0], str):
-        count = len(freed)
-        follows = {entry.name for entry in log[:count]} == set(freed)
-    else:
-        count = freed[0] - log.first
-        follows = 0 < count <= len(log) and (log[count].base if count < len(log) else state.head) == freed[1]
-    if not follows:
+    count = freed[0] - log.first
+    if not 0 < count <= len(log) or (log[count].base if count < len(log) else state.head) != freed[1]:
         raise record_damaged("A record frees other segments than the oldest ones", "a record of the ledger")
     state = replace(state, segments=log.from_ordinal(log.first + count))
     return replace(state, layouts=_pruned(state.layouts, state.oldest))

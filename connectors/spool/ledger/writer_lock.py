@@ -24,7 +24,7 @@ from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersi
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import fenced_error, in_use_error
-from connectors.spool.ledger.records import FIRST_FORMAT, decode, encode
+from connectors.spool.ledger.records import SIDE_FORMAT, decode, encode
 from connectors.spool.segments.shapes import misfit
 from connectors.spool.store.base import Holder, LockFile, Store, Version, start_time
 
@@ -224,7 +224,7 @@ class SpoolLease:
     def _bytes(self, *, released: bool = False) -> bytes:
         lease = {"nonce": self._nonce, "count": self._count, "released": released, "holder": asdict(self._holder)}
         # So that older versions, which refuse the spool, can tell who has it.
-        return encode({"v": FIRST_FORMAT, "kind": "lease", **lease})
+        return encode({"v": SIDE_FORMAT, "kind": "lease", **lease})
 
 
 WriterLock = SpoolLock | SpoolLease

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
 from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
-from connectors.spool.segments.shapes import PUBLISHED
+from connectors.spool.segments.shapes import is_time_range
 from connectors.spool.store.base import Blobs
 
 RUN = SealedKind(
@@ -36,7 +36,7 @@ RUN = SealedKind(
     "SPOOL_ID_RUN_VERSION",
     "without it messages that were delivered already would be delivered again",
     "Restore the file from a backup of the spool.",
-    {"space": str, "numbers": int, "hashes": int, "published": PUBLISHED},
+    {"space": str, "numbers": int, "hashes": int, "published": is_time_range},
 )
 _CHUNK = 1 << 20
 _NUMBER_TYPE = np.dtype("<u8")

@@ -35,7 +35,7 @@ from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import other_version, reading_errors
 from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
 from connectors.spool.segments.rows import Projection, RowSchema
-from connectors.spool.segments.shapes import PUBLISHED, misfit
+from connectors.spool.segments.shapes import is_time_range, misfit
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Blobs, Pieces, StoreAccess
 
@@ -208,7 +208,7 @@ SEGMENT = SealedKind(
         "source": int,
         "rows": int,
         "bytes": int,
-        "published": PUBLISHED,
+        "published": is_time_range,
         "counters": {"*": int},
         "notes?": list,
     },

@@ -21,27 +21,27 @@ def whole(value: object, lowest: int = 0) -> bool:
     return type(value) is int and lowest <= value < _LARGEST
 
 
-def NUMBER(value: object) -> bool:  # noqa: N802 - a shape
+def is_number(value: object) -> bool:
     """Return whether a value is a whole number, -1 for none included."""
     return whole(value, -1)
 
 
-def TIME(value: object) -> bool:  # noqa: N802 - a shape
+def is_time(value: object) -> bool:
     """Return whether a value is a time in microseconds since 1970, or before."""
     return whole(value, -_LARGEST)
 
 
-def HEX(value: object) -> bool:  # noqa: N802 - a shape
+def is_hex(value: object) -> bool:
     """Return whether a value is a text of hexadecimal digits."""
     return type(value) is str and re.fullmatch(r"([0-9a-f]{2})*", value) is not None
 
 
-def ANY(_value: object) -> bool:  # noqa: N802 - a shape
+def anything(_value: object) -> bool:
     """Return True: something else checks the value."""
     return True
 
 
-def NOTHING(_value: object) -> bool:  # noqa: N802 - a shape
+def nothing(_value: object) -> bool:
     """Return False: there is no such value."""
     return False
 
@@ -51,11 +51,11 @@ def optional(shape: Any) -> Callable[[object], bool]:
     return lambda value: value is None or misfit(value, shape) is None
 
 
-def PUBLISHED(value: object) -> bool:  # noqa: N802 - a shape
+def is_time_range(value: object) -> bool:
     """Return whether a value is a range of publish times, or null."""
     if value is None:
         return True
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(TIME, value))  # noqa: PLR2004
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_time, value))  # noqa: PLR2004
 
 
 def misfit(value: Any, shape: Any, where: str = "It") -> str | None:
@@ -81,6 +81,6 @@ def _object_misfit(value: Any, shape: Mapping[str, Any], where: str) -> str | No
     if absent := [key for key in shape if not key.endswith("?") and key != "*" and key not in value]:
         return f"{where} has no {absent[0]}"
     for key, item in value.items():
-        if part := misfit(item, named.get(key, shape.get("*", ANY)), key if where == "It" else f"{where}.{key}"):
+        if part := misfit(item, named.get(key, shape.get("*", anything)), key if where == "It" else f"{where}.{key}"):
             return part
     return None

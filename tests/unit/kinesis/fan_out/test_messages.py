@@ -19,11 +19,10 @@ from connectors.kinesis.fan_out.messages import (
     Order,
     Refused,
     UpToDate,
+    message_to_json,
     note_from_json,
-    note_to_json,
     order_from_json,
     order_name,
-    order_to_json,
 )
 from connectors.kinesis.offsets import TRIM, after
 
@@ -43,17 +42,17 @@ NOTES = [
 
 @pytest.mark.parametrize("order", ORDERS, ids=repr)
 def test_an_order_is_the_same_after_its_way_as_json(order: Order | Deregister) -> None:
-    assert order_from_json(json.loads(json.dumps(order_to_json(order)))) == order
+    assert order_from_json(json.loads(json.dumps(message_to_json(order)))) == order
 
 
 @pytest.mark.parametrize("note", NOTES, ids=repr)
 def test_a_note_is_the_same_after_its_way_as_json(note: Note) -> None:
-    assert note_from_json(json.loads(json.dumps(note_to_json(note)))) == note
+    assert note_from_json(json.loads(json.dumps(message_to_json(note)))) == note
 
 
 def test_a_note_of_an_error_brings_its_kind_and_its_text() -> None:
     error = ServiceUnavailableError("KINESIS_UNAVAILABLE", "No answer", "stream s", "Wait.")
-    note = note_from_json(json.loads(json.dumps(note_to_json(NotSubscribed(error)))))
+    note = note_from_json(json.loads(json.dumps(message_to_json(NotSubscribed(error)))))
     assert isinstance(note, NotSubscribed)
     assert (type(note.error), str(note.error)) == (ServiceUnavailableError, str(error))
 
@@ -75,12 +74,12 @@ def test_an_order_replaces_the_one_for_the_same_shard_and_no_other() -> None:
         {"live": {"key": list(KEY), "live": 1}},
         {"live": {"key": list(KEY), "live": True, "more": 1}},
         {"live": {"key": [KEY[0]], "live": True}},
-        {"up_to_date": {"key": list(KEY), "position": "AFTER:x", "until_ms": 1}},
-        {"up_to_date": {"key": list(KEY), "position": "AFTER:1", "until_ms": 1.5}},
+        {"up_to_date": {"key": list(KEY), "position": {"kind": "x", "number": 1}, "until_ms": 1}},
+        {"up_to_date": {"key": list(KEY), "position": {"kind": "AFTER", "number": 1}, "until_ms": 1.5}},
         {"gone": {"key": list(KEY)}, "ended": {"key": list(KEY)}},
         {"not_subscribed": {"error": {"kind": "x"}}},
         {"unknown": {"key": list(KEY)}},
-        order_to_json(ORDERS[0]),
+        message_to_json(ORDERS[0]),
     ],
     ids=str,
 )
@@ -90,7 +89,7 @@ def test_what_is_no_note_is_a_named_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [True, {"follow": {}}, {"deregister": {"consumer": 1}}, note_to_json(NOTES[0])], ids=str
+    "value", [True, {"follow": {}}, {"deregister": {"consumer": 1}}, message_to_json(NOTES[0])], ids=str
 )
 def test_what_is_no_order_is_a_named_error(value: Any) -> None:
     with pytest.raises(ConnectorError, match=r"^\[FETCHER_MESSAGE_MALFORMED\]"):

@@ -220,7 +220,7 @@ def test_these_are_the_lines_of_version_1() -> None:
         "target": "a:b",
         "root": "/spool",
         "spool": "s",
-        "hash_key": "01",
+        "hash_key": "AQ==",
         "source": 0,
         "settings": {"x": 1},
         "publish_period": 0.1,

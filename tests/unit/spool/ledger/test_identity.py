@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from connectors.core.errors import SpoolError
+from connectors.core.errors import SpoolError, SpoolVersionError
 from connectors.core.offsets import SENTINEL
 from connectors.spool.admin.doctor import check_spool
 from connectors.spool.admin.repair import wipe
+from connectors.spool.ledger.records import FORMAT_VERSION
+from connectors.spool.segments.segment import checksum
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import SOURCES, HandSpool, fill
 
@@ -80,3 +83,19 @@ def test_a_file_named_as_the_mark_of_a_wiping_lets_no_folder_be_wiped(tmp_path: 
     with pytest.raises(SpoolError, match="SPOOL_NOT_FOUND"):
         wipe(str(tmp_path))
     assert contents(tmp_path).keys() == {"wiping", "tmp", f"tmp/{DEAD}-1"}
+
+
+@pytest.mark.parametrize("file", ["spool.json", "ledger/1/0"])
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, "2", True, None])
+def test_a_file_of_another_format_is_refused_by_name_before_anything_is_changed(
+    file: str, version: object, tmp_path: Path
+) -> None:
+    spool = HandSpool(tmp_path)
+    spool.open()
+    value = json.loads((tmp_path / file).read_bytes().splitlines()[0]) | {"v": version}
+    text = json.dumps(value, separators=(",", ":")).encode()
+    (tmp_path / file).write_bytes(b"\n".join((text, checksum(text).encode(), b"")))
+    before = spool.files()
+    with pytest.raises(SpoolVersionError, match=r"^\[SPOOL_RECORD_VERSION\].*Run the version"):
+        HandSpool(tmp_path, owner="next").open()
+    assert spool.files() == before
