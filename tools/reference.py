@@ -59,7 +59,7 @@ _DATABRICKS_COLUMNS = {
 _COLUMN_HEAD = ("| column | type | meaning |", "|---|---|---|")
 _ALL = "stream, batch, write"
 _PUBSUB_GROUPS = (
-    Group("What to read", "stream, batch", "subscriptionId projectId topicId schemaMode batchMode"),
+    Group("What to read", "stream, batch", "subscriptionId projectId topicId schemaMode"),
     Group(
         "The spool",
         "stream, batch",
@@ -76,17 +76,16 @@ _PUBSUB_GROUPS = (
         "maxRecordsPerTrigger availableNow availableNowQuiet failOnDataLoss",
     ),
     Group("Tasks", "stream, batch", "partitionBytes"),
-    Group("Duplicates", "stream", "dedupHorizon dedupAttribute dedupEpoch maxIdIndexBytes"),
+    Group("Duplicates", "stream", "dedupHorizon dedupAttribute dedupEpoch"),
     Group(
         "Fetching",
         "stream",
-        "fetchers streams fetch maxFetchPeriod segmentBytes maxOutstandingBytes maxReaderAge",
+        "fetchers streams fetch maxFetchPeriod maxOutstandingBytes maxReaderAge",
     ),
-    Group("A peek", "batch", "peekTime"),
 )
 _PUBSUB_SINK_GROUPS = (
     Group("What to write", "write", "topicId"),
-    Group("Requests", "write", "maxOutstandingRequests"),
+    Group("Requests", "write", "idAttribute"),
 )
 _KAFKA_GROUPS = (
     Group(

@@ -33,7 +33,7 @@ _PUBSUB: Final = connector_named("pubsub")
 with _PUBSUB.imports():
     import pyarrow as pa
 
-    from connectors.pubsub.options.kinds import BatchMode, SchemaMode
+    from connectors.pubsub.options.kinds import SchemaMode
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.stored_rows import ROWS
     from connectors.spool.segments.segment import SpoolRows
@@ -74,15 +74,6 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
     def identified_otherwise(self, options: PubSubReadOptions) -> bool:
         """Return whether there is the option ``dedupAttribute``."""
         return options.dedup_attribute is not None
-
-    def batch_range(self, options: PubSubReadOptions) -> tuple[str, str | int, str | int]:
-        """Return the private spool of a peek; else that of the options."""
-        if options.batch_mode is not BatchMode.PEEK:
-            return super().batch_range(options)
-        from connectors.pubsub.source.batch import peek  # noqa: PLC0415 - not for tasks
-
-        root, end = peek(self, options)
-        return root, 0, end
 
     def view(self, options: PubSubReadOptions) -> SchemaMode:
         """Return the option ``schemaMode``."""

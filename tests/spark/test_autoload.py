@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.kinesis import KinesisServer
 from tests.unit.repository.test_autoload import NEIGHBOUR
 
 pytestmark = pytest.mark.long
@@ -37,7 +37,7 @@ def outcome(action):
         return str(error)
 
 def read():
-    return spark.read.format("pubsub").options(**options).load().count()
+    return spark.read.format("kinesis").options(**options).load().count()
 
 def columns():
     options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}
@@ -65,12 +65,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *path: Path) -> Mapping[str, Any]:
     """What the program saw, started in `folder` with these folders first in the path of driver and workers."""
-    with PubSubServer() as server:
-        topic, subscription = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
-        server.create_subscription(subscription, topic)
-        server.publish(topic, [b"payload"] * MESSAGES)
-        options = {"subscriptionId": subscription, "endpoint": server.endpoint, "batchMode": "peek"}
-        options |= {"peekTime": "2s", "peekMaxRows": str(MESSAGES)}
+    with KinesisServer() as server:
+        server.create_stream("orders")
+        server.put("orders", [("key", b"payload")] * MESSAGES)
+        options = {"streamName": "orders", "region": "us-east-1", "endpointUrl": server.url}
+        options |= {"awsAccessKey": "test", "awsSecretKey": "test"}
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         command = [sys.executable, "-c", PROGRAM, json.dumps(options)]
         done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False, cwd=folder)

@@ -24,18 +24,18 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 from connectors import register
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.kinesis import KinesisServer
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
-with PubSubServer() as server:
-    server.create_subscription("projects/shop/subscriptions/orders", "projects/shop/topics/orders")
-    server.publish("projects/shop/topics/orders", [b"the row"])
-    options = {"projectId": "shop", "subscriptionId": "orders", "endpoint": server.endpoint, "batchMode": "peek"}
-    options["peekMaxRows"] = "1"
-    rows = spark.read.format("pubsub").options(**options).load().collect()
+with KinesisServer() as server:
+    server.create_stream("orders")
+    server.put("orders", [("key", b"the row")])
+    options = {"streamName": "orders", "region": "us-east-1", "endpointUrl": server.url}
+    options |= {"awsAccessKey": "test", "awsSecretKey": "test"}
+    rows = spark.read.format("kinesis").options(**options).load().collect()
 spark.stop()
-print(Path(pyspark.__file__).parent.parent, *[bytes(row.payload).decode() for row in rows], sep="|")
+print(Path(pyspark.__file__).parent.parent, *[bytes(row.data).decode() for row in rows], sep="|")
 """
 
 

@@ -291,7 +291,6 @@ def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(
             .writeStream.format("pubsub")
             .option("endpoint", stream.server.endpoint)
             .option("topicId", stream.topic)
-            .option("maxOutstandingRequests", "1")
             .option("checkpointLocation", str(stream.folder / "out"))
             .trigger(availableNow=True)
             .start()
@@ -378,19 +377,3 @@ def test_a_batch_reads_what_the_spool_keeps_and_every_action_sees_the_same_rows(
     assert {tuple(row) for row in theirs.selectExpr("cast(payload as string)", "attributes").collect()} == {
         ("payload", '{"kind":"test"}')
     }
-
-
-def test_a_peek_hands_everything_back(stream: Stream) -> None:
-    stream.publish(30)
-    rows = (
-        stream.spark.read.format("pubsub")
-        .option("subscriptionId", stream.subscription)
-        .option("endpoint", stream.server.endpoint)
-        .option("spoolLocation", str(stream.folder / "spool"))
-        .options(batchMode="peek", peekMaxRows="30", startTimeout="60s")
-        .load()
-    )
-    assert sorted(row["messageId"] for row in rows.collect()) == sorted(stream.published)
-    assert rows.count() == 30
-    assert stream.server.acked_ids(stream.subscription) == []
-    stream.server.wait_until(lambda: stream.server.outstanding(stream.subscription) == 0, 10.0)

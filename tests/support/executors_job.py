@@ -95,7 +95,7 @@ class Job:
             "endpoint": endpoint,
             "spoolLocation": spool,
             "fetch": "external",
-            "maxOutstandingMessages": "200",
+            "maxOutstandingBytes": "20000",
         }
 
     def start(self) -> StreamingQuery:

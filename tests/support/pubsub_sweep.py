@@ -69,7 +69,7 @@ REPAIR_POINTS = (
 """Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
 
 _OPTIONS = {
-    "maxOutstandingMessages": "2",
+    "maxOutstandingBytes": "50",
     "maxRecordsPerTrigger": "8",
     "maxFetchPeriod": "1ms",
     "streams": "1",

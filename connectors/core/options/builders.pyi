@@ -94,7 +94,6 @@ class _PubsubOptions(TypedDict, total=False):
     availableNow: bool
     availableNowMaxWait: str
     availableNowQuiet: str
-    batchMode: Literal["spool", "peek"]
     clientEmail: str
     clientId: str
     credentialsFile: str
@@ -109,26 +108,19 @@ class _PubsubOptions(TypedDict, total=False):
     idAttribute: str
     maxBytesPerTrigger: int | str
     maxFetchPeriod: str
-    maxIdIndexBytes: int | str
     maxOutstandingBytes: int | str
-    maxOutstandingMessages: int
-    maxOutstandingRequests: int
     maxPartitions: int
     maxReaderAge: str
     maxRecordsPerTrigger: int
     maxSpoolBytes: int | str
     partitionBytes: int | str
-    peekMaxRows: int
-    peekTime: str
     privateKey: str
     privateKeyId: str
     projectId: str
     publishTimeout: str
     retryTimeout: str
     schemaMode: Literal["native", "databricks"]
-    segmentBytes: int | str
     segmentCompression: Literal["none", "lz4"]
-    segmentRecords: int
     spoolCredentialsFile: str
     spoolDurability: Literal["durable", "ephemeral"]
     spoolEndpoint: str

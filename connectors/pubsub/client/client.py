@@ -62,7 +62,6 @@ MESSAGES: Final = {
         "subscription": (1, "STRING"),
         "stream_ack_deadline_seconds": (5, "INT32"),
         "client_id": (6, "STRING"),
-        "max_outstanding_messages": (7, "INT64"),
         "max_outstanding_bytes": (8, "INT64"),
     },
     "SeekRequest": {"subscription": (1, "STRING"), "time": (2, "Timestamp"), "snapshot": (3, "STRING")},
@@ -291,20 +290,18 @@ class PubSubClient:
         *,
         ack_deadline_seconds: int,
         client_id: str,
-        max_outstanding_messages: int = 0,
         max_outstanding_bytes: int = 0,
     ) -> PullStream:
         """Open a stream. Its health is unknown before the first response or error.
 
         The deadline, 10 to 600, is that of what it delivers. To the service, streams with the same id are one client,
-        which keeps its ordering keys when a stream is reopened. The service pauses at so many messages or bytes that
-        are not acked, 0 for no limit.
+        which keeps its ordering keys when a stream is reopened. The service pauses at so many bytes that are not
+        acked, 0 for no limit.
         """
         request = wire_message("StreamingPullRequest")(
             subscription=subscription,
             stream_ack_deadline_seconds=ack_deadline_seconds,
             client_id=client_id,
-            max_outstanding_messages=max_outstanding_messages,
             max_outstanding_bytes=max_outstanding_bytes,
         )
         call = RpcCall("StreamingPull", subscription, self._transport)

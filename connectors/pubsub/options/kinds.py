@@ -26,8 +26,6 @@ DELETE_ON_STOP: Final = "deleteSubscriptionOnStreamStop"
 """An option of other products; see `deletion_refused`."""
 
 _STREAM_ONLY: Final = ("startingTimestamp", "startingSnapshot", "dedupEpoch")
-BATCH_ONLY: Final = ("batchMode", "peekTime", "peekMaxRows")
-"""Options that no stream has."""
 
 _ACCOUNT: Final = ("clientEmail", "privateKey", "clientId", "privateKeyId")
 
@@ -37,13 +35,6 @@ class SchemaMode(StrEnum):
 
     NATIVE = "native"
     DATABRICKS = "databricks"
-
-
-class BatchMode(StrEnum):
-    """What a batch read reads."""
-
-    SPOOL = "spool"
-    PEEK = "peek"
 
 
 def is_name(collection: str, text: str) -> bool:
@@ -115,20 +106,12 @@ PROJECT: Final = Kind("string", "the id of a project, such as my-shop", _parse_p
 TOPIC: Final = resource("topics")
 
 
-def check_batch(names: Collection[str], mode: BatchMode) -> None:
-    """Refuse what only a stream can have, and what the batch mode does not use."""
+def check_batch(names: Collection[str]) -> None:
+    """Refuse what only a stream can have."""
     for name in _STREAM_ONLY:
         if name.lower() in names:
             what = f"The option {name} is for streams, and this is a batch read, which moves no subscription"
             raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Leave it out, or use spark.readStream.")
-    if mode is BatchMode.PEEK:
-        unused, other = ("startingPosition", "endingPosition"), BatchMode.SPOOL
-    else:
-        unused, other = ("peekTime", "peekMaxRows"), BatchMode.PEEK
-    for name in unused:
-        if name.lower() in names:
-            action = f"Give batchMode={other.value}, or leave {name} out."
-            raise conflict(FORMAT, name, "batchMode", f"batchMode={mode.value} does not use it", action)
 
 
 def check_credentials(names: Collection[str]) -> None:
@@ -142,8 +125,8 @@ def check_credentials(names: Collection[str]) -> None:
             raise OptionError("OPTION_MISSING", what, FORMAT, "Give both.")
 
 
-def check_subscriptions(subscription_id: str, project: str | None, mode: BatchMode) -> None:
-    """Refuse subscriptions without or of another project, the same one twice, and several for a peek."""
+def check_subscriptions(subscription_id: str, project: str | None) -> None:
+    """Refuse subscriptions without or of another project, and the same one twice."""
     names = subscription_id.split(",")
     for name in names:
         own = name.split("/")[1] if name.startswith("projects/") else project
@@ -155,9 +138,6 @@ def check_subscriptions(subscription_id: str, project: str | None, mode: BatchMo
     if len({full_path(project, "subscriptions", name) for name in names}) < len(names):
         what = "The option subscriptionId names one subscription twice"
         raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Name each once.")
-    if mode is BatchMode.PEEK and len(names) > 1:
-        why, action = "a peek reads one subscription", "Name one, or read the spool with batchMode=spool."
-        raise conflict(FORMAT, "batchMode", "subscriptionId", why, action)
 
 
 def project_required(name: str, collection: str) -> OptionError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BYTES, DURATION, INTEGER, Kind
+from connectors.core.options.kinds import BYTES, DURATION, Kind
 from connectors.core.options.outages import refuse_second_limit
 from connectors.core.retry import OutageRule
 from connectors.pubsub import FORMAT
@@ -49,14 +49,6 @@ class PubSubWriteOptions(PubSubClientOptions):
         "if the same rows come in the same order when they are computed again, and else some twice. It replaces an "
         "attribute of that name in the row. With none, no attribute is added.",
         default="spark_uid",
-    )
-    max_outstanding_requests: int = option(
-        "maxOutstandingRequests",
-        INTEGER,
-        "The most requests that a task has in flight. Those of one ordering key are sent one after the other.",
-        default="16",
-        minimum="1",
-        maximum="1000",
     )
     max_outstanding_bytes: int = option(
         "maxOutstandingBytes",

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Self
 
 from connectors.core.options.declaration import conflict, option, refined
-from connectors.core.options.kinds import DURATION, INTEGER, SECRET, STRING, Secret, choice
+from connectors.core.options.kinds import INTEGER, SECRET, STRING, Secret, choice
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
 from connectors.pubsub.options.kinds import (
     ATTRIBUTE,
-    BATCH_ONLY,
     DELETE_ON_STOP,
     TIMESTAMP,
     TOPIC,
-    BatchMode,
     SchemaMode,
     check_batch,
     check_credentials,
@@ -27,7 +25,7 @@ from connectors.pubsub.options.kinds import (
     full_path,
     resource,
 )
-from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool, refuse_batch_options
+from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,6 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
         "A subscription with message ordering is such a source.",
         aliases=("numFetchPartitions",),
     )
-    segment_records: int | None = refined(SpoolOptions, "segment_records", aliases=("maxRecordsPerFetch",))
     fail_on_data_loss: bool = refined(
         SpoolOptions,
         "fail_on_data_loss",
@@ -135,31 +132,6 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
         multiline=True,
     )
     private_key_id: str | None = option("privateKeyId", STRING, "Id of that key.", default=None, sensitive=True)
-    batch_mode: BatchMode = option(
-        "batchMode",
-        choice(BatchMode),
-        "Of a batch read: spool reads the retained rows of an existing spool, changes nothing, and may run beside the "
-        "query that fills it. peek fetches from the subscription while load() plans, and hands everything back, which "
-        "the service counts as an attempt to deliver each message; it uses a private folder beside spoolLocation, or "
-        "in the driver's temporary folder without it.",
-        default="spool",
-    )
-    peek_time: float = option(
-        "peekTime",
-        DURATION,
-        "The longest that batchMode=peek fetches, once its stream is open; that may take startTimeout.",
-        default="10s",
-        minimum="1s",
-        maximum="10m",
-    )
-    peek_max_rows: int = option(
-        "peekMaxRows",
-        INTEGER,
-        "batchMode=peek ends when it has this many rows, and gives no more than these.",
-        default="1000",
-        minimum="1",
-        maximum="1000000",
-    )
 
     @property
     def project(self) -> str:
@@ -213,13 +185,11 @@ def parse_read_options(
     """
     names = {key.lower() for key in raw if raw.get(key) is not None}
     own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}
-    if streaming:
-        refuse_batch_options(BATCH_ONLY, names, FORMAT)
     options = parse_spool_options(PubSubReadOptions, own, environ, FORMAT, streaming=streaming)
     if streaming is False:
-        check_batch(names, options.batch_mode)
+        check_batch(names)
     check_credentials(names)
-    check_subscriptions(options.subscription_id, options.project_id, options.batch_mode)
+    check_subscriptions(options.subscription_id, options.project_id)
     if DELETE_ON_STOP.lower() in names:
         raise deletion_refused(options.subscription)
     if options.starting_timestamp is not None and options.starting_snapshot is not None:
@@ -228,6 +198,4 @@ def parse_read_options(
     account_option = None if options.client_email is None else "clientEmail"
     options = dataclasses.replace(options, transport=connection_transport(options, environ, account_option))
     identity = f"{options.transport.target} {' '.join(options.subscriptions)}"
-    # The private folder of a peek is beside the spool, wherever that would be.
-    is_peek = options.batch_mode is BatchMode.PEEK
-    return place_spool(options, own, environ, FORMAT, identity, may_be_absent=is_peek)
+    return place_spool(options, own, environ, FORMAT, identity)

@@ -46,6 +46,8 @@ _CALL_SECONDS: Final = 60.0
 _WARN_SECONDS: Final = 5.0
 """After so long without a published request there is a warning, and again each minute."""
 _WARN_AGAIN_SECONDS: Final = 60.0
+_MOST_REQUESTS: Final = 16
+"""Of a task in flight; those of one ordering key are sent one after the other."""
 _RETRIES: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
 
 
@@ -67,7 +69,6 @@ class Publisher:
     ) -> None:
         self._client = client
         self._warn_seconds = warn_seconds
-        self._most_requests = options.max_outstanding_requests
         self._most_bytes = options.max_outstanding_bytes
         self._rule = options.publish_rule
         self._task = task
@@ -133,7 +134,7 @@ class Publisher:
             self._ready.append(heapq.heappop(self._later)[2])
 
     def _send_ready(self) -> None:
-        while self._ready and len(self._in_flight) < self._most_requests:
+        while self._ready and len(self._in_flight) < _MOST_REQUESTS:
             pending = self._ready.popleft()
             pending.give_up_at = pending.give_up_at or time.monotonic() + self._rule.seconds
             remaining = max(pending.give_up_at - time.monotonic(), 1.0)

@@ -43,13 +43,11 @@ class PubSubFetchSettings:
 
     Attributes:
         ack_deadline_seconds: 10 to 600; of what the streams deliver, and of each extension.
-        max_outstanding_bytes, max_outstanding_messages: what the service may send ahead of acks, over all streams; 0
-            for no limit.
+        max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
         ordered: the subscription has message ordering, or that is unknown.
         check_every_seconds: how often the first fetcher checks whether the subscription can still be read.
         plain: decode by protobuf only.
         dedup_attribute: messages with the same value of it are duplicates; empty for none.
-        peek: nothing is acked; what is durable stays leased until the end, and is nacked then.
     """
 
     subscription: str
@@ -59,12 +57,10 @@ class PubSubFetchSettings:
     streams: int = 4
     ack_deadline_seconds: int = 60
     max_outstanding_bytes: int = 0
-    max_outstanding_messages: int = 0
     ordered: bool = False
     check_every_seconds: float = 30.0
     plain: bool = False
     dedup_attribute: str = ""
-    peek: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as a JSON object."""
@@ -99,7 +95,6 @@ class PubSubFetch(FetchTarget[Received, Received]):
             ordered=parsed.ordered,
             fault=context.fail,
         )
-        self._peeked: list[Received] = []
         self._readers: list[PullStreamReader] = []
         self._intake: Intake[Received, Received] | None = None
         self._closed = threading.Event()
@@ -144,9 +139,6 @@ class PubSubFetch(FetchTarget[Received, Received]):
 
     def on_durable(self, token: Received) -> None:
         """Ack a block."""
-        if self._settings.peek:
-            self._peeked.append(token)
-            return
         self._deadlines.release(token)
         self._acks.acknowledge(token.ack_ids)
 
@@ -167,8 +159,6 @@ class PubSubFetch(FetchTarget[Received, Received]):
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
         self._health.check_wanted.set()
-        if self._peeked:
-            self._deadlines.nack(self._peeked)
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
@@ -183,7 +173,6 @@ class PubSubFetch(FetchTarget[Received, Received]):
             settings.subscription,
             ack_deadline_seconds=settings.ack_deadline_seconds,
             client_id=secrets.token_hex(16) if settings.ordered else self._client_id,
-            max_outstanding_messages=_share(settings.max_outstanding_messages, settings.streams),
             max_outstanding_bytes=_share(settings.max_outstanding_bytes, settings.streams),
         )
 

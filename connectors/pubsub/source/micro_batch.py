@@ -83,7 +83,6 @@ def feed_of(options: PubSubReadOptions, info: SubscriptionInfo | None, horizon: 
         streams=options.streams,
         ack_deadline_seconds=min(max(deadline, 10), 600),
         max_outstanding_bytes=options.max_outstanding_bytes,
-        max_outstanding_messages=options.max_outstanding_messages or 0,
         ordered=info is None or info.message_ordering,
         dedup_attribute=options.dedup_attribute or "",
     )

@@ -97,10 +97,6 @@ class SpoolConnector(ABC, Generic[S]):
         """Return whether the target gives ids of its own (`Block.other_ids`), so that equal messages are expected."""
         return False
 
-    def batch_range(self, options: S) -> tuple[str, str | int, str | int]:
-        """Return the spool of a batch read, its first position and the position after its last."""
-        return str(options.spool_folder), options.starting_position, options.ending_position
-
     def view(self, options: S) -> Any:  # noqa: ARG002 - as above
         """Return what `columns` needs of the options; it goes to the tasks, so it holds no secret."""
         return None

@@ -99,14 +99,6 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
         default="0",
         minimum="0",
     )
-    max_id_index_bytes: int = option(
-        "maxIdIndexBytes",
-        BYTES,
-        "The query stops when the ids that are stored against duplicates take more than this on disk, 8 bytes for "
-        "each; none is discarded before dedupHorizon.",
-        default="64g",
-        minimum="64kb",
-    )
     available_now: bool = available_now()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
@@ -148,29 +140,6 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
         "The most bytes of messages that a fetcher holds before they are durable. The fetcher itself counts them; a "
         "single message that is larger still passes.",
         default="128mb",
-        minimum="1",
-    )
-    max_outstanding_messages: int | None = option(
-        "maxOutstandingMessages",
-        INTEGER,
-        "The most messages that a fetcher holds before they are durable.",
-        default=None,
-        minimum="1",
-    )
-    segment_bytes: int = option(
-        "segmentBytes",
-        BYTES,
-        "A fetcher writes a segment when it has gathered this much.",
-        default="64mb",
-        minimum="1",
-        maximum="1g",
-    )
-    segment_records: int | None = option(
-        "segmentRecords",
-        INTEGER,
-        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
-        "flush to disk each.",
-        default=None,
         minimum="1",
     )
     max_fetch_period: float = option(
@@ -285,17 +254,15 @@ def place_spool(
     environ: Mapping[str, str],
     connector: str,
     identity: str,
-    *,
-    may_be_absent: bool = False,
 ) -> S:
     """Return the options with the place of the spool; an ephemeral one is found again by the text `identity`.
 
     Raises:
-        OptionError: spoolLocation is missing, unless it may be, or an option of object stores does not belong to it.
+        OptionError: spoolLocation is missing, or an option of object stores does not belong to it.
     """
     folder = options.spool_location
     if folder is None:
-        if options.spool_durability is SpoolDurability.DURABLE and not may_be_absent:
+        if options.spool_durability is SpoolDurability.DURABLE:
             raise OptionError(
                 "OPTION_MISSING",
                 "The option spoolLocation is required",

@@ -101,8 +101,8 @@ class SpoolBatchReader(BatchReader[SpoolOptions]):
         from connectors.spool.stream.slices import SpoolRange, plan_spool_rows  # noqa: PLC0415 - tasks plan nothing
 
         connector, options = self.connector, self.options
-        root, first, end = connector.batch_range(options)
-        positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
+        root, ends = str(options.spool_folder), (options.starting_position, options.ending_position)
+        positions = SpoolRange(*ends, options.partition_bytes, options.max_partitions)
         parts = plan_spool_rows(root, connector.format, connector.sources(options), positions, options.store_access)
         return _partitions(connector, options, root, parts, is_stream=False)
 

@@ -48,7 +48,7 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
         by_message_id=not connector.identified_otherwise(options),
         access=options.store_access,
         take_over=options.take_over,
-        compaction=CompactionSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
+        compaction=CompactionSettings(retention=options.spool_retention),
     )
     if options.spool_location is None:
         _log.warning(
@@ -93,7 +93,7 @@ def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:
 
 def fetch_plan(connector: SpoolConnector[S], options: S, feed: Feed, spool: SpoolIdentity) -> FetchPlan:
     """Return the plan of each fetcher of a feed."""
-    is_plain, count = options.segment_compression is SegmentCompression.NONE, options.max_outstanding_messages
+    is_plain = options.segment_compression is SegmentCompression.NONE
     return FetchPlan(
         target=connector.target,
         root=str(options.spool_folder),
@@ -103,12 +103,9 @@ def fetch_plan(connector: SpoolConnector[S], options: S, feed: Feed, spool: Spoo
         settings=feed.settings,
         access=options.store_access.to_json(),
         publish_period=options.max_fetch_period,
-        segment_bytes=options.segment_bytes,
         max_held_bytes=options.max_outstanding_bytes,
         ordered=feed.ordered,
         compression="" if is_plain else options.segment_compression.value,
-        **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
-        **({} if count is None else {"max_held_rows": count}),
     )
 
 

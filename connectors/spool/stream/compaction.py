@@ -285,9 +285,9 @@ class Compaction:
         if (size := self._run_bytes()) > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",
-                f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {most}",
+                f"The ids of admitted messages take {size} bytes, and {most} is the most",
                 f"{self._ledger.store.root}/ids",
-                "Raise maxIdIndexBytes, or shorten the retention of the source and with it dedupHorizon.",
+                "Shorten the retention of the source, and with it dedupHorizon.",
             )
 
     def _run_bytes(self) -> int:

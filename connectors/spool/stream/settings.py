@@ -19,9 +19,9 @@ class StreamSettings:
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_spool_bytes: fetching pauses when the rows after the start of the newest batch have so many bytes (rule R6).
         publish_period: see `FetchPlan`.
-        start_timeout: longest wait of the first answer.
         available_now_max_wait: None waits 300 s, and longer while the service does not work.
         outage_rule: when a service from which nothing can be fetched is given up.
+        start_timeout: how long the first batch waits for streams to open and for the first messages.
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
         take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
     """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,14 @@ import pytest
 
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import stats
-from connectors.spool.store.base import Holder
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import (
     BatchRead,
     ReaderFailedError,
     TaskFailedError,
     TaskWorkers,
-    descendants,
 )
-from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.pubsub_rig import PubSubRig
 
 
 @pytest.fixture
@@ -166,152 +162,9 @@ def test_21_a_copy_of_a_spool_can_be_read(rig: PubSubRig, tmp_path: Path) -> Non
     assert positions(rig, spoolLocation=str(tmp_path / "backup")) == list(range(60))
 
 
-# -- peek ---------------------------------------------------------------------------------------------------------
-
-
-def peek(rig: PubSubRig, **options: str) -> BatchRead:
-    return batch(rig, batchMode="peek", startTimeout="60s", **options)
-
-
-def test_21_a_peek_shows_what_would_be_delivered_and_hands_all_of_it_back(rig: PubSubRig) -> None:
-    ids = rig.publish(40, attributes={"kind": "peeked"})
-    with peek(rig, peekMaxRows="40") as read:
-        first = rows_of(read)
-        assert rows_of(read) == first
-        rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
-    assert rig.server.counters()["expire"] == 0
-    assert [row["messageId"] for row in first] == ids
-    assert [row["offset"] for row in first] == list(range(40))
-    assert [dict(row["attributes"]) for row in first] == [{"kind": "peeked"}] * 40
-    assert rig.acked() == set()
-    assert rig.server.backlog(SUBSCRIPTION) == 40
-    assert not rig.spool.exists()
-    with rig.query() as query:
-        rig.run_until_all(query)
-    rig.assert_each_once()
-
-
-def test_21_a_peek_ends_at_its_time_and_gives_no_more_rows_than_asked_for(rig: PubSubRig) -> None:
-    assert rows_of_peek(rig, peekTime="1s") == []
-    rig.publish(50)
-    assert len(rows_of_peek(rig, peekMaxRows="7")) == 7
-    rig.server.ignore_flow_control()
-    assert len(rows_of_peek(rig, peekMaxRows="7")) == 7
-    assert len(rows_of_peek(rig, peekTime="6s")) == 50
-    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
-    assert rig.server.counters()["expire"] == 0
-    assert rig.acked() == set()
-
-
-def test_21_a_peek_shows_what_a_subscription_holds_whose_topic_was_deleted(rig: PubSubRig) -> None:
-    rig.publish(20)
-    rig.delete_topic()
-    # Longer than the time after which a stream's fetcher says that the subscription is empty.
-    assert len(rows_of_peek(rig, peekTime="13s")) == 20
-
-
-def rows_of_peek(rig: PubSubRig, **options: str) -> list[dict[str, Any]]:
-    with peek(rig, **options) as read:
-        return rows_of(read)
-
-
-def test_21_leases_of_a_peek_are_kept_until_its_end(rig: PubSubRig) -> None:
-    """Longer than the deadline of ten seconds: nothing expires, so nothing comes twice."""
-    rig.publish(20)
-    assert len(rows_of_peek(rig, peekTime="12s")) == 20
-    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
-    counters = rig.server.counters()
-    assert (counters["expire"], counters["deliver"]) == (0, 20)
-
-
-def test_21_a_peek_without_a_spool_location_keeps_its_folder_in_the_temporary_one(
-    rig: PubSubRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    rig.publish(5)
-    options = rig.options(batchMode="peek", peekMaxRows="5")
-    del options["spoolLocation"]
-    with BatchRead(PubSubDataSource, options, workers=1) as read:
-        assert len(rows_of(read)) == 5
-        (folder,) = (path for path in (tmp_path / "temporary").rglob("*.peek-*"))
-        assert folder.stat().st_mode & 0o777 == 0o700
-
-
-ENDED = replace(Holder.this_process(), jvm=999_999_999, jvm_start=1)
-ELSEWHERE = replace(ENDED, machine="the boot of another machine")
-
-
-def left_by_a_peek(folder: Path, name: str, holder: Holder | None) -> Path:
-    """What a peek leaves; without a holder it has only begun."""
-    left = folder / name
-    left.mkdir()
-    (left / "rows").touch()
-    if holder is not None:
-        (left / "holder").write_text(json.dumps(asdict(holder)))
-    return left
-
-
-def test_21_a_peek_removes_what_those_of_drivers_that_are_gone_left(rig: PubSubRig) -> None:
-    gone = left_by_a_peek(rig.folder, "spool.peek-999999999-0", ENDED)
-    others = [
-        left_by_a_peek(rig.folder, "spool.peek-999999999-1", ELSEWHERE),
-        left_by_a_peek(rig.folder, "spool.peek-999999999-2", None),
-    ]
-    # As one that another peek has removed between being found and being looked at.
-    (rig.folder / "spool.peek-999999999-3").symlink_to(rig.folder / "absent")
-    rig.publish(1)
-    with peek(rig, peekMaxRows="1") as read:
-        assert len(rows_of(read)) == 1
-        assert not gone.exists()
-        assert all((other / "rows").exists() for other in others)
-        (mine,) = set(rig.folder.glob("spool.peek-*/spool.json"))
-        rows_of_peek(rig, peekMaxRows="1")
-        assert mine.exists(), "a driver that lives keeps its folder"
-
-
-def test_21_the_name_of_a_spool_is_no_pattern(rig: PubSubRig) -> None:
-    mine = left_by_a_peek(rig.folder, "spool[s].peek-999999999-0", ENDED)
-    other = left_by_a_peek(rig.folder, "spools.peek-999999999-0", ENDED)
-    rig.publish(1)
-    rows_of_peek(rig, peekMaxRows="1", spoolLocation=str(rig.folder / "spool[s]"))
-    assert (mine.exists(), other.exists()) == (False, True)
-
-
-def test_21_a_peek_of_what_is_not_there_is_a_named_error_and_creates_nothing(rig: PubSubRig) -> None:
-    other = "projects/shop/subscriptions/other"
-    with pytest.raises(TaskFailedError, match=r"PUBSUB_SUBSCRIPTION_NOT_FOUND.*subscriptions/other"):
-        rows_of_peek(rig, subscriptionId=other, topicId=TOPIC)
-    assert not list(rig.folder.glob("spool.peek-*"))
-    rig.server.fail("StreamingPull", "PERMISSION_DENIED", times=None)
-    with pytest.raises(TaskFailedError, match=r"roles/pubsub\.subscriber"):
-        rows_of_peek(rig)
-    # Neither is anything of it left.
-    assert not list(rig.folder.glob("spool.peek-*"))
-
-
-def test_21_a_peek_beside_a_query_takes_nothing_from_it_for_good(rig: PubSubRig) -> None:
-    with rig.query() as query:
-        rig.publish(20)
-        rig.run_until_all(query)
-        rig.server.pause_deliveries()
-        rig.publish(20)
-        rig.server.resume_deliveries()
-        rows_of_peek(rig, peekTime="1s")
-        rig.run_until_all(query)
-    rig.assert_each_once()
-
-
-def test_21_no_process_of_a_peek_outlives_it(rig: PubSubRig, workers: TaskWorkers) -> None:
-    rig.publish(3)
-    with peek(rig, peekMaxRows="3") as read:
-        assert not [pid for worker in workers.pids for pid in descendants(worker)]
-        assert len(rows_of(read)) == 3
-
-
 def test_options_of_a_batch_are_refused_in_a_stream_and_the_other_way_round_nothing_is(rig: PubSubRig) -> None:
-    for name, value in {"batchMode": "peek", "endingPosition": "latest", "peekTime": "1s", "peekMaxRows": "1"}.items():
-        with pytest.raises(ReaderFailedError, match=rf"{name} is for batch reads"):
-            rig.query({name: value}).start()
+    with pytest.raises(ReaderFailedError, match="endingPosition is for batch reads"):
+        rig.query({"endingPosition": "latest"}).start()
     with pytest.raises(ReaderFailedError, match=r"startingPosition cannot be 5.*committed, earliest or latest"):
         rig.query({"startingPosition": "5"}).start()
     fill(rig, 1)

@@ -446,7 +446,7 @@ def test_a_new_checkpoint_begins_after_what_was_committed(rig: PubSubRig) -> Non
 def test_a_backlog_of_ten_times_the_spools_cap_drains(rig: PubSubRig, limit: dict[str, str]) -> None:
     # Each of two streams may bring one response of 1,000 messages more than the cap, after each of two starts.
     rig.publish(8000, size=100)
-    options = {"maxSpoolBytes": "20000", "segmentBytes": "5000", **limit}
+    options = {"maxSpoolBytes": "20000", "maxOutstandingBytes": "5000", **limit}
     with rig.query(options) as query:
         query.run_batch()
         query.kill()

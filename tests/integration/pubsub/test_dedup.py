@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import ReaderFailedError, StreamingQuery
+from connectors.testing.spark_protocol.driver import StreamingQuery
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 BY_UID = {"dedupAttribute": "uid"}
@@ -85,24 +85,3 @@ def test_a_redelivered_message_gives_no_row_when_the_attribute_changed_in_betwee
     with rig.query(after) as query:
         run_until_delivered(rig, query, 2)
     assert payloads(rig) == ["a"]
-
-
-def test_18_at_max_id_index_bytes_the_query_stops_with_what_to_do_and_goes_on_with_more(rig: PubSubRig) -> None:
-    published = 0
-
-    def publish_more(_: object) -> bool:
-        nonlocal published
-        rig.server.fill(TOPIC, 1000, 10)
-        published += 1000
-        return False
-
-    with (
-        rig.query({"maxIdIndexBytes": "64kb"}) as query,
-        pytest.raises(ReaderFailedError, match=r"SPOOL_ID_INDEX_FULL.*maxIdIndexBytes is 65536.*Raise"),
-    ):
-        query.run_until(publish_more, 60.0)
-    with rig.query() as query:
-        query.run_until(lambda _: rig.sink.rows() >= published, 60.0)
-        query.idle(3)
-    assert len(set(rig.sink.values("messageId"))) == rig.sink.rows() == published
-    assert rig.sink.values("offset") == list(range(published))

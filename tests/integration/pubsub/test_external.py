@@ -171,7 +171,7 @@ def test_the_age_of_the_ledger_is_reported_by_the_times_of_the_file_system(rig: 
 
 
 def test_fetchers_pause_at_their_share_of_the_spool_and_go_on_when_it_was_read(rig: PubSubRig) -> None:
-    limits = {"maxSpoolBytes": "20000", "maxOutstandingMessages": "20", "fetchers": "2", "maxReaderAge": "4s"}
+    limits = {"maxSpoolBytes": "20000", "maxOutstandingBytes": "2800", "fetchers": "2", "maxReaderAge": "4s"}
     with rig.query(EXTERNAL | limits | {"maxRecordsPerTrigger": "100"}) as query, fetching(rig, **limits):
         query.run_trigger()
         rig.publish(1500, size=100)

@@ -74,7 +74,7 @@ def test_what_a_subscription_holds_when_its_topic_is_deleted_is_read_before_a_ru
     rig: PubSubRig,
 ) -> None:
     # So small a spool that most of the messages are still with the service when the topic goes.
-    with rig.query({"maxSpoolBytes": "20000", "segmentBytes": "5000"}) as query:
+    with rig.query({"maxSpoolBytes": "20000", "maxOutstandingBytes": "5000"}) as query:
         rig.publish(5000, size=100)
         query.run_batch()
         rig.delete_topic()

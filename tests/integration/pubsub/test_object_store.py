@@ -59,7 +59,7 @@ def test_a_store_that_loses_answers_and_throttles_loses_and_doubles_nothing(
 ) -> None:
     seed = random.randrange(1 << 30)
     chooser = random.Random(seed)
-    with rig.query({"maxOutstandingMessages": "20", "maxRecordsPerTrigger": "16"}) as query:
+    with rig.query({"maxOutstandingBytes": "500", "maxRecordsPerTrigger": "16"}) as query:
         for turn in range(12):
             rig.publish(25)
             objects.heal()

@@ -58,7 +58,7 @@ def ordered(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> Order
 
 
 SMALL = {
-    "segmentRecords": "7",
+    "maxOutstandingBytes": "500",
     "streams": "3",
     "maxRecordsPerTrigger": "40",
     "maxPartitions": "3",

@@ -14,7 +14,7 @@ from connectors.pubsub.options.sink import parse_write_options
 from connectors.pubsub.options.source import parse_read_options
 from connectors.pubsub.sink.writer import close_clients
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import BatchRead, ReaderFailedError, TaskFailedError, TaskWorkers
+from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 from tests.support.pubsub_task import TaskPlan, run_task
 
@@ -110,24 +110,6 @@ def test_available_now_max_wait_ends_a_run_in_an_outage_where_it_is_given(rig: P
     with rig.query({"availableNowMaxWait": "1s"}, trigger="available_now") as query:
         query.process_available(PATIENCE)
     assert rig.sink.table() is None
-
-
-def test_a_batch_read_waits_as_long(rig: PubSubRig) -> None:
-    rig.publish(5)
-    begin_outage(rig.server, "GetSubscription", times=5)
-    peek = {"batchMode": "peek", "peekTime": "1s", "peekMaxRows": "5"}
-    with BatchRead("connectors.pubsub.datasource:PubSubDataSource", rig.options(**peek), workers=rig.workers) as read:
-        assert sum(table.num_rows for table in read.collect()) == 5
-    begin_outage(rig.server, "GetSubscription")
-    with (
-        pytest.raises(TaskFailedError, match=UNAVAILABLE.format(1)),
-        BatchRead(
-            "connectors.pubsub.datasource:PubSubDataSource",
-            rig.options(**peek, retryTimeout="1s"),
-            workers=rig.workers,
-        ) as read,
-    ):
-        read.collect()
 
 
 def test_what_does_not_pass_stops_the_start_at_once(rig: PubSubRig) -> None:

@@ -47,7 +47,7 @@ def found(rig: PubSubRig) -> Counter[tuple[str, str]]:
 @pytest.mark.guarantee
 def test_every_subscription_is_read_once_through_kills_and_in_order(rig: PubSubRig) -> None:
     expected = publish(rig, 30)
-    with rig.query(ALL | {"segmentRecords": "7"}) as query:
+    with rig.query(ALL | {"maxOutstandingBytes": "500"}) as query:
         query.run_until(lambda _: rig.sink.rows() >= expected.total())
         assert len(rig.fetchers(query)) == 3
         query.kill()

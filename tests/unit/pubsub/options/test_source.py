@@ -14,7 +14,7 @@ from connectors.core.options.declaration import declared_options
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.credentials import key_file_content
 from connectors.pubsub.options.client import GOOGLE, ServiceAccount
-from connectors.pubsub.options.kinds import BatchMode, SchemaMode
+from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
@@ -306,7 +306,6 @@ def test_delete_subscription_on_stream_stop_is_refused_with_the_one_command_that
 
 def test_defaults_are_those_of_the_docs() -> None:
     options = parse_more({})
-    assert (options.batch_mode, options.peek_time, options.peek_max_rows) == (BatchMode.SPOOL, 10.0, 1000)
     assert (options.schema_mode, options.dedup_attribute) == (SchemaMode.NATIVE, None)
     assert (options.segment_compression, options.credentials) == (SegmentCompression.NONE, None)
     rows = declared_options(PubSubReadOptions).values()
@@ -336,21 +335,9 @@ def test_a_position_that_is_neither_a_word_nor_a_number_is_refused(value: str) -
 
 
 def test_options_of_batches_and_positions_are_refused_in_a_stream() -> None:
-    for name in ("batchMode=spool", "endingPosition=latest", "peekTime=1s", "peekMaxRows=1"):
-        key, _, value = name.partition("=")
-        assert f"{key} is for batch reads" in str(refused_more({key.lower(): value}, streaming=True))
-        more = {"batchmode": "peek"} if key.startswith("peek") else {}
-        parse_more({key.lower(): value, **more}, streaming=False)
+    assert "endingPosition is for batch reads" in str(refused_more({"endingposition": "latest"}, streaming=True))
+    parse_more({"endingposition": "latest"}, streaming=False)
     assert "a stream begins at a word" in str(refused_more({"startingposition": "7"}, streaming=True))
-
-
-def test_a_peek_needs_no_spool_location_and_any_other_read_does() -> None:
-    raw = {key: value for key, value in LEAST.items() if key != "spoollocation"}
-    folder = parse_read_options({**raw, "batchmode": "peek"}, {"TMPDIR": "/temporary"}).spool_folder
-    assert folder.is_relative_to("/temporary")
-    with pytest.raises(OptionError, match="spoolLocation"):
-        parse_read_options(raw, {})
-    assert parse_more({"batchmode": "peek"}).spool_folder == Path("/data/spool")
 
 
 @pytest.mark.parametrize("value", ["", "x" * 257, "é" * 129])
@@ -455,19 +442,3 @@ def test_a_time_to_seek_to_that_cannot_be_meant_is_refused(text: str, reason: st
     error = refused_more({"startingtimestamp": text}, streaming=True)
     assert error.code == "OPTION_ILLEGAL"
     assert reason in str(error)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "mode"),
-    [
-        ("peekTime", "5s", "spool"),
-        ("peekMaxRows", "10", "spool"),
-        ("startingPosition", "latest", "peek"),
-        ("endingPosition", "7", "peek"),
-    ],
-)
-def test_an_option_that_the_batch_mode_does_not_use_is_refused(name: str, value: str, mode: str) -> None:
-    raw = {"subscriptionId": "projects/shop/subscriptions/orders", "spoolLocation": "/data/spool", "batchMode": mode}
-    parse_read_options(raw, {}, streaming=False)
-    with pytest.raises(OptionError, match=f"The options {name} and batchMode conflict"):
-        parse_read_options(raw | {name: value}, {}, streaming=False)
