@@ -111,6 +111,7 @@ class _PubsubOptions(TypedDict, total=False):
     maxOutstandingBytes: int | str
     maxPartitions: int
     maxReaderAge: str
+    maxRecordsPerFetch: int
     maxRecordsPerTrigger: int
     maxSpoolBytes: int | str
     partitionBytes: int | str

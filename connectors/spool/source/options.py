@@ -142,6 +142,14 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
         default="128mb",
         minimum="1",
     )
+    segment_records: int | None = option(
+        "maxRecordsPerFetch",
+        INTEGER,
+        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
+        "flush to disk each.",
+        default=None,
+        minimum="1",
+    )
     max_fetch_period: float = option(
         "maxFetchPeriod",
         DURATION,

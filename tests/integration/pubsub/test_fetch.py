@@ -190,7 +190,7 @@ def test_a_message_redelivered_after_its_ack_is_spooled_again_and_acked_again(fe
 def test_a_message_larger_than_every_limit_passes(fetching: Fetching) -> None:
     large = os.urandom(5_000_000)
     fetching.server.publish(TOPIC, [b"small", large, b"small"])
-    settings = fetching.settings(max_outstanding_bytes=1000, max_outstanding_messages=1)
+    settings = fetching.settings(max_outstanding_bytes=1000)
     plan = fetching.plan(settings, max_held_bytes=1000, max_held_rows=1, segment_bytes=1000)
     fetching.start(plan, free_bytes=1 << 30)
     fetching.drained()

@@ -42,6 +42,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "fetchers": "1",
         "streams": "3",
         "maxOutstandingBytes": "1mb",
+        "maxRecordsPerFetch": "7",
         "maxFetchPeriod": "5ms",
     },
     "spool": {"maxSpoolBytes": "3000", "spoolRetention": "1h"},

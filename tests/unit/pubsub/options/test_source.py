@@ -60,7 +60,7 @@ def test_least_options_give_the_documented_defaults() -> None:
     assert (options.partition_bytes, options.max_partitions) == (16 << 20, 8)
     assert (options.max_records_per_trigger, options.max_bytes_per_trigger) == (None, None)
     assert options.dedup_horizon is None
-    assert (options.fetchers, options.max_fetch_period, options.segment_bytes) == (1, 0.1, 64 << 20)
+    assert (options.fetchers, options.max_fetch_period) == (1, 0.1)
     assert (options.fail_on_data_loss, options.allow_insecure) == (True, False)
     assert (options.start_timeout, options.available_now_quiet, options.available_now_max_wait) == (10, 10, None)
     assert options.spool_retention == 0

@@ -177,7 +177,7 @@ def test_a_checkpoint_below_a_spool_that_is_wholly_freed_waits_for_new_rows_and_
     ledger = taken.ledger
     assert ledger is not None
     for segment in list(ledger.state.segments):
-        ledger.append({"free": [segment.name]})
+        ledger.append({"free": [segment.ordinal + 1, segment.end]})
     start = history.checkpoints["same"]
     with open_stream(taken.root, fail_on_data_loss=False) as stream:
         assert stream.latest_offset(start, NO_LIMIT) == start
