@@ -216,8 +216,6 @@ class KinesisDataSource(ConnectorSource):
             client=client,
             ordered=options.ordered,
             aggregate_bytes=options.aggregation_max_size if options.aggregation else None,
-            max_records_per_request=options.max_records_per_request,
-            max_bytes_per_request=options.max_bytes_per_request,
         )
         if options.stream is not None:
             # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an

@@ -130,7 +130,7 @@ def _resource(client: KinesisClient, options: KinesisReadOptions) -> str:
 def _permission(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str:
     """Make each call that a query makes, once a stream: at most one record of each is read, and dropped."""
     for stream in options.streams:
-        listing = patiently(partial(client.listing, stream, options.max_shards_per_describe), options)
+        listing = patiently(partial(client.listing, stream), options)
         listings.append(listing)
         shard = min((shard_id for shard_id, listed in listing.shards.items() if not listed.closed), default=None)
         if shard is not None:

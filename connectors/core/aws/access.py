@@ -1,16 +1,17 @@
-"""How a service of AWS is reached: kinds of options, and the checks that need more than one of them."""
+"""How a service of AWS is reached: the options, declared once, and the checks that need more than one of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
 from connectors.core.options import transport
-from connectors.core.options.declaration import conflict
-from connectors.core.options.kinds import Kind, Secret
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import BOOLEAN, SECRET, STRING, Kind, Secret
 
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
 _HOST: Final = r"(?:[a-z0-9-]+\.)*{}(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
@@ -48,34 +49,85 @@ URL: Final = Kind("string", "a URL such as https://kinesis.eu-west-1.amazonaws.c
 ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/reader", _parse_role)
 
 
-class AwsAccess(Protocol):
-    """Options that say how to reach a service; they have one name for all services."""
+@dataclass(frozen=True, kw_only=True)
+class AwsAccessOptions:
+    """How a service of AWS is reached, and by which credentials; without slots, so that it can be a second base."""
 
-    @property
-    def region(self) -> str | None: ...  # noqa: D102 - as the option of its name, here and below
-    @property
-    def endpoint_url(self) -> str | None: ...  # noqa: D102
-    @property
-    def sts_endpoint(self) -> str | None: ...  # noqa: D102
-    @property
-    def allow_insecure(self) -> bool: ...  # noqa: D102
-    @property
-    def access_key(self) -> Secret | None: ...  # noqa: D102
-    @property
-    def secret_key(self) -> Secret | None: ...  # noqa: D102
-    @property
-    def session_token(self) -> Secret | None: ...  # noqa: D102
-    @property
-    def profile(self) -> str | None: ...  # noqa: D102
-    @property
-    def role_arn(self) -> str | None: ...  # noqa: D102
-    @property
-    def role_external_id(self) -> Secret | None: ...  # noqa: D102
-    @property
-    def role_session_name(self) -> str | None: ...  # noqa: D102
+    region: str | None = option(
+        "region",
+        STRING,
+        "The region. When absent: that of endpointUrl, of AWS_REGION or AWS_DEFAULT_REGION, or of the profile; for an "
+        "endpoint outside AWS, us-east-1.",
+        default=None,
+        aliases=("regionName", "awsRegion"),
+    )
+    endpoint_url: str | None = option(
+        "endpointUrl",
+        URL,
+        "Where the service is, when not at the region's own address: a VPC endpoint, or a server for tests.",
+        default=None,
+        aliases=("endpoint",),
+    )
+    sts_endpoint: str | None = option(
+        "stsEndpoint",
+        URL,
+        "Where roles are assumed, when not at the region's own address.",
+        default=None,
+        aliases=("stsEndpointUrl",),
+    )
+    allow_insecure: bool = option(
+        "allowInsecure",
+        BOOLEAN,
+        "Allow an http: URL of another machine for the service or STS. Others can then read keys of roles, session "
+        "tokens and data, and change them. Also for URLs of AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_STS, the variable of "
+        "the service, and the shared AWS files.",
+        default="false",
+    )
+    access_key: Secret | None = option(
+        "awsAccessKey",
+        SECRET,
+        "An access key. Without keys, profile and role the default chain of AWS is used: environment, files, web "
+        "identity, container, instance; on the driver and on each executor, by what is there.",
+        default=None,
+        aliases=("awsAccessKeyId",),
+    )
+    secret_key: Secret | None = option(
+        "awsSecretKey", SECRET, "The secret of awsAccessKey.", default=None, aliases=("awsSecretAccessKey",)
+    )
+    session_token: Secret | None = option(
+        "awsSessionToken", SECRET, "The token of temporary keys. They are not refreshed: see roleArn.", default=None
+    )
+    profile: str | None = option(
+        "profile",
+        STRING,
+        "A profile of the shared AWS files, which must be there on the driver and on each executor.",
+        default=None,
+        aliases=("awsProfile",),
+    )
+    role_arn: str | None = option(
+        "roleArn",
+        ROLE,
+        "A role to assume by the other credentials; its own are refreshed before they expire.",
+        default=None,
+        aliases=("stsRoleArn", "awsSTSRoleARN"),
+    )
+    role_external_id: Secret | None = option(
+        "roleExternalId",
+        SECRET,
+        "The external id that the role asks for.",
+        default=None,
+        aliases=("stsExternalId", "externalId"),
+    )
+    role_session_name: str | None = option(
+        "roleSessionName",
+        STRING,
+        "The session's name, as the logs of AWS show it.",
+        default=None,
+        aliases=("stsSessionName", "awsSTSSessionName"),
+    )
 
 
-def check_access(options: AwsAccess, where: str) -> None:
+def check_access(options: AwsAccessOptions, where: str) -> None:
     """Raise an `OptionError` when credentials are incomplete or contradict each other, or a URL asks for plain http.
 
     ``where`` names in errors what the options are of.
@@ -111,7 +163,9 @@ def refuse_plaintext(url: str, source: str, where: str, *, allowed: bool) -> Non
     transport.refuse_plaintext(url, source, where, action, allowed=allowed)
 
 
-def region_from(options: AwsAccess, environ: Mapping[str, str], service: str, known: str | None = None) -> str | None:
+def region_from(
+    options: AwsAccessOptions, environ: Mapping[str, str], service: str, known: str | None = None
+) -> str | None:
     """Return the region: the option's, the ``known`` one, that of the endpoint or the environment, or of no AWS.
 
     None leaves it to the profile; ``service`` is the first part of the hosts of a service.

@@ -46,7 +46,6 @@ class _KinesisOptions(TypedDict, total=False):
     consumerARN: str
     consumerMode: Literal["polling", "efo"]
     consumerName: str
-    consumerNamePrefix: str
     deaggregate: Literal["auto", "false"]
     endingPosition: str
     endingTimestamp: str
@@ -56,27 +55,22 @@ class _KinesisOptions(TypedDict, total=False):
     idleFetchPeriod: str
     initialPosition: str
     initialTimestamp: str
-    maxBytesPerRequest: int | str
     maxBytesPerTrigger: int | str
     maxFetchPeriod: str
     maxFetchRate: float
     maxPartitions: int
     maxRecordsPerFetch: int
-    maxRecordsPerRequest: int
     maxRecordsPerTrigger: int
     maxRetryInterval: str
-    maxShardsPerDescribe: int
     maxSpoolBytes: int | str
     minFetchPeriod: str
     minPartitions: int
     numRetries: int
     ordered: bool
     preserveShardOrder: bool
-    probeWindow: str
     profile: str
     region: str
     registerConsumerTimeoutInterval: str
-    registeredConsumerIdType: Literal["name", "arn"]
     requireConsumerDeregistration: bool
     retryTimeout: str
     roleArn: str

@@ -64,8 +64,8 @@ _EXPIRED: Final = _Kind(
 _LIST_EXPIRED: Final = _Kind(
     ServiceUnavailableError,
     EXPIRED_LIST,
-    "Each retry listed from the start, and took longer than a list is valid, which is five minutes: raise "
-    "maxShardsPerDescribe, or see what delays {operation}.",
+    "Each retry listed from the start, and took longer than a list is valid, which is five minutes: see "
+    "what delays {operation}.",
 )
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from connectors.core.aws.access import ROLE, URL, check_access, region_from
+from connectors.core.aws.access import AwsAccessOptions, check_access, region_from
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import option
-from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Secret
+from connectors.core.options.declaration import option, refined
+from connectors.core.options.kinds import DURATION, INTEGER, Secret
 from connectors.core.options.outages import OutageOptions
 from connectors.core.retry import OutageRule
 from connectors.kinesis import FORMAT
@@ -31,85 +31,18 @@ def stream_named(stream: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KinesisClientOptions(OutageOptions):
+class KinesisClientOptions(OutageOptions, AwsAccessOptions):
     """How to reach the service, for source and sink; pickles with its secrets, and shows none."""
 
-    region: str | None = option(
-        "region",
-        STRING,
-        "The region of the streams. When absent: that of streamARN, of endpointUrl, of AWS_REGION or "
-        "AWS_DEFAULT_REGION, or of the profile; for an endpoint that is none of AWS, us-east-1.",
-        default=None,
-        aliases=("regionName", "awsRegion", "kinesis.region"),
+    region: str | None = refined(
+        AwsAccessOptions, "region", "That of streamARN comes first.", aliases=("kinesis.region",)
     )
-    endpoint_url: str | None = option(
-        "endpointUrl",
-        URL,
-        "Where the service is, when not at the region's own address: a VPC endpoint, or a server for tests.",
-        default=None,
-        aliases=("endpoint", "kinesis.endpointUrl"),
-    )
-    sts_endpoint: str | None = option(
-        "stsEndpoint",
-        URL,
-        "Where roles are assumed, when not at the region's own address.",
-        default=None,
-        aliases=("stsEndpointUrl", "kinesis.stsEndpointUrl"),
-    )
-    allow_insecure: bool = option(
-        "allowInsecure",
-        BOOLEAN,
-        "Reach the service or STS without TLS where an http: URL is none of this machine: others can then read keys of "
-        "roles, session tokens and data. Also for URLs of AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_KINESIS, "
-        "AWS_ENDPOINT_URL_STS and the shared AWS files.",
-        default="false",
-    )
-    access_key: Secret | None = option(
-        "awsAccessKey",
-        SECRET,
-        "An access key. Without keys, profile and role the default chain of AWS is used: environment, files, web "
-        "identity, container, instance; on the driver and on each executor, by what is there.",
-        default=None,
-        aliases=("awsAccessKeyId", "kinesis.awsAccessKeyId"),
-    )
-    secret_key: Secret | None = option(
-        "awsSecretKey",
-        SECRET,
-        "The secret of awsAccessKey.",
-        default=None,
-        aliases=("awsSecretAccessKey", "kinesis.awsSecretKey"),
-    )
-    session_token: Secret | None = option(
-        "awsSessionToken", SECRET, "The token of temporary keys. They are not refreshed: see roleArn.", default=None
-    )
-    profile: str | None = option(
-        "profile",
-        STRING,
-        "A profile of the shared AWS files, which must be there on the driver and on each executor.",
-        default=None,
-        aliases=("awsProfile",),
-    )
-    role_arn: str | None = option(
-        "roleArn",
-        ROLE,
-        "A role to assume by the other credentials; its own are refreshed before they expire.",
-        default=None,
-        aliases=("stsRoleArn", "awsSTSRoleARN", "kinesis.stsRoleArn"),
-    )
-    role_external_id: Secret | None = option(
-        "roleExternalId",
-        SECRET,
-        "The external id that the role asks for.",
-        default=None,
-        aliases=("stsExternalId", "externalId"),
-    )
-    role_session_name: str | None = option(
-        "roleSessionName",
-        STRING,
-        "The session's name, as the logs of AWS show it.",
-        default=None,
-        aliases=("stsSessionName", "awsSTSSessionName", "kinesis.stsSessionName"),
-    )
+    endpoint_url: str | None = refined(AwsAccessOptions, "endpoint_url", aliases=("kinesis.endpointUrl",))
+    sts_endpoint: str | None = refined(AwsAccessOptions, "sts_endpoint", aliases=("kinesis.stsEndpointUrl",))
+    access_key: Secret | None = refined(AwsAccessOptions, "access_key", aliases=("kinesis.awsAccessKeyId",))
+    secret_key: Secret | None = refined(AwsAccessOptions, "secret_key", aliases=("kinesis.awsSecretKey",))
+    role_arn: str | None = refined(AwsAccessOptions, "role_arn", aliases=("kinesis.stsRoleArn",))
+    role_session_name: str | None = refined(AwsAccessOptions, "role_session_name", aliases=("kinesis.stsSessionName",))
     num_retries: int | None = option(
         "numRetries",
         INTEGER,

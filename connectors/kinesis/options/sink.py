@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import option, parse_options
-from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
+from connectors.core.options.kinds import BOOLEAN, BYTES, STRING
 from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
-
-_MOST_RECORDS: Final = "500"
-"""The service's limit for one PutRecords."""
-_MOST_BYTES: Final = str(10 << 20)
-"""The service's limit of data and keys in one PutRecords."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +56,6 @@ class KinesisWriteOptions(KinesisClientOptions):
         default="256k",
         minimum="1k",
         maximum="1m",
-    )
-    max_records_per_request: int = option(
-        "maxRecordsPerRequest",
-        INTEGER,
-        "The most records of one PutRecords call.",
-        default=_MOST_RECORDS,
-        minimum="1",
-        maximum=_MOST_RECORDS,
-    )
-    max_bytes_per_request: int | None = option(
-        "maxBytesPerRequest",
-        BYTES,
-        "The most bytes of data and keys of one PutRecords call; a record that alone is larger goes alone. Default: "
-        "5 MB, or the largest record that the stream takes, if that is more.",
-        default=None,
-        minimum="1",
-        maximum=_MOST_BYTES,
     )
 
     @property

@@ -22,7 +22,8 @@ from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOpt
 from connectors.spool.options import ephemeral_folder
 
 _log = logging.getLogger(__name__)
-_CONSUMER_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
+_CONSUMER_ARN: Final = r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+"
+_CONSUMER: Final = re.compile(f"{NAME.pattern}|{_CONSUMER_ARN}")
 
 
 class ConsumerMode(StrEnum):
@@ -50,13 +51,6 @@ class Deaggregate(StrEnum):
     FALSE = "false"
 
 
-class ConsumerIdType(StrEnum):
-    """What ``consumerARN`` holds."""
-
-    NAME = "name"
-    ARN = "arn"
-
-
 @dataclass(frozen=True, kw_only=True)
 class FanOutOptions:
     """The options of subscriptions; without slots, so that it can be a second base."""
@@ -69,19 +63,13 @@ class FanOutOptions:
         default=None,
         aliases=("efo.consumer.name", "kinesis.consumerName"),
     )
-    consumer_name_prefix: str | None = option(
-        "consumerNamePrefix", STRING, "For efo: put before consumerName.", default=None
-    )
     consumer_arn: str | None = option(
         "consumerARN",
         STRING,
-        "For efo: consumers that are registered already, in the order of the streams, separated by commas: ARNs, or "
-        "names with registeredConsumerIdType=name. They are never registered or deregistered.",
+        "For efo: consumers that are registered already, in the order of the streams, separated by commas, by ARN or "
+        "by name. They are never registered or deregistered.",
         default=None,
         aliases=("registeredConsumerId", "fanoutConsumerARN"),
-    )
-    consumer_id_type: ConsumerIdType = option(
-        "registeredConsumerIdType", choice(ConsumerIdType), "For efo: what consumerARN holds.", default="arn"
     )
     require_deregistration: bool = option(
         "requireConsumerDeregistration",
@@ -251,14 +239,6 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="5s",
         minimum="1ms",
     )
-    probe_window: float = option(
-        "probeWindow",
-        DURATION,
-        "How far behind the newest record of a busy shard a batch may end: the driver asks for a record this old, "
-        "instead of reading up to the newest.",
-        default="1s",
-        minimum="1ms",
-    )
     min_partitions: int | None = option(
         "minPartitions",
         INTEGER,
@@ -277,14 +257,6 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="10s",
         minimum="1ms",
         aliases=("describeShardInterval", "kinesis.describeShardInterval"),
-    )
-    max_shards_per_describe: int = option(
-        "maxShardsPerDescribe",
-        INTEGER,
-        "The most shards of one ListShards call.",
-        default="1000",
-        minimum="1",
-        maximum="10000",
     )
     preserve_shard_order: bool = option(
         "preserveShardOrder",
@@ -405,28 +377,23 @@ def _consumers(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...
     if options.consumer_name is None:
         action = "Give a name that no other query on the stream uses, or consumerARN for a consumer that is registered."
         raise OptionError("OPTION_MISSING", "consumerMode=efo needs consumerName", FORMAT, action)
-    name = (options.consumer_name_prefix or "") + options.consumer_name
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(options.consumer_name):
         action = "Give up to 128 letters, digits, dots, dashes and underscores."
-        raise _illegal(f"The option consumerName gives {name!r}", action)
-    return (name,) * len(streams)
+        raise _illegal(f"The option consumerName cannot be {options.consumer_name!r}", action)
+    return (options.consumer_name,) * len(streams)
 
 
 def _registered(options: FanOutOptions, text: str, streams: Sequence[str]) -> tuple[str, ...]:
     if options.require_deregistration:
         what = "a consumer that was registered by somebody else is not deregistered here"
         raise conflict(FORMAT, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
-    is_arn = options.consumer_id_type is ConsumerIdType.ARN
-    action = (
-        "Give ARNs of consumers: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER; or set "
-        "registeredConsumerIdType=name."
-    )
-    consumers = _split("consumerARN", text, _CONSUMER_ARN if is_arn else NAME, action)
+    action = "Give names of consumers, or ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER."
+    consumers = _split("consumerARN", text, _CONSUMER, action)
     if len(consumers) != len(streams):
         what = f"The option consumerARN names {len(consumers)} consumers for {len(streams)} streams"
         raise _illegal(what, "Give one for each stream, in their order.")
-    if is_arn:
-        for stream, consumer in zip(streams, consumers, strict=True):
+    for stream, consumer in zip(streams, consumers, strict=True):
+        if ":" in consumer:
             check_consumer_of(stream, consumer)
     return consumers
 

@@ -30,7 +30,10 @@ _IN_FLIGHT: Final = 4
 """Requests of a task on their way at a time, of up to 5 MB each: with one, a task would wait for most of its time."""
 LANES: Final = 10
 """Keys, or shards, of which a task puts records at a time with ``ordered``."""
-_DEFAULT_BYTES: Final = 5 << 20
+_MOST_RECORDS: Final = 500
+"""The service's limit for one PutRecords."""
+_LEAST_BYTES: Final = 5 << 20
+"""Of data and keys that one PutRecords may have; more where the stream takes larger records."""
 _SHOWN_CHARACTERS: Final = 100
 _MORE_SHARDS: Final = (
     "Give the stream more shards, or write from fewer tasks; a shard takes 1,000 records and 1 MB a second."
@@ -43,16 +46,13 @@ Sleep = Callable[[float], object]
 class WriteSettings:
     """How the tasks of a sink write; pickles.
 
-    ``max_records_per_request`` and ``max_bytes_per_request`` are those of the options; None is the default. An
-    aggregate has at most ``aggregate_bytes``; None puts a record for each row. ``known`` are the most bytes of a
+    An aggregate has at most ``aggregate_bytes``; None puts a record for each row. ``known`` are the most bytes of a
     record, by stream (its name or ARN), that the driver asked for.
     """
 
     client: KinesisClientOptions
     ordered: bool
     aggregate_bytes: int | None
-    max_records_per_request: int
-    max_bytes_per_request: int | None
     known: tuple[tuple[str, int], ...] = ()
 
 
@@ -172,12 +172,12 @@ class Requests:
 
         ``limit`` is the most bytes of a record of the stream.
         """
-        most_bytes = self._settings.max_bytes_per_request or max(_DEFAULT_BYTES, limit)
+        most_bytes = max(_LEAST_BYTES, limit)
         waiting = self._waiting.setdefault(stream, _Waiting())
         ends = list(accumulate(sizes, initial=0))
         start, done = 0, []
         while start < len(records):
-            room = self._settings.max_records_per_request - len(waiting.records)
+            room = _MOST_RECORDS - len(waiting.records)
             fitting = bisect_right(ends, most_bytes - waiting.size + ends[start]) - 1
             least = start if waiting.records else start + 1  # a record that is too large goes alone
             end = max(least, min(start + room, fitting))

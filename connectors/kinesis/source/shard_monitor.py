@@ -44,6 +44,9 @@ _BUSY: Final = 4
 _SEARCHING: Final = 0.7
 """What a call of a search counts for while no task reads the shard: 3.6 a second by default, evenly spaced, so that
 one of the service's five is left to others."""
+_PROBE_WINDOW_MS: Final = 1000
+"""How far behind the newest record of a busy shard a batch may end: the driver asks for a record this old, instead of
+reading up to the newest."""
 _COVERED_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
@@ -264,8 +267,7 @@ class ShardMonitor:
         self.scheduler.hurry(self._listing_job)
 
     def _questions(self) -> list[Callable[[], Listing]]:
-        size = self.options.max_shards_per_describe
-        return [partial(self.client.listing, stream, size) for stream in self.options.streams]
+        return [partial(self.client.listing, stream) for stream in self.options.streams]
 
     def _list_again(self) -> float:
         self._store_listings([self._patiently(question) for question in self._questions()])
@@ -292,7 +294,7 @@ class ShardMonitor:
                 stream.stream,
                 key[1],
                 shards[key],
-                window_ms=round(self.options.probe_window * 1000),
+                window_ms=_PROBE_WINDOW_MS,
                 oldest_ms=stream.at_ms - stream.retention_ms,
                 patience=self._patience,
                 counted=partial(self._counted, key),

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from connectors.core.aws.access import ROLE, URL, check_access, region_from
+from connectors.core.aws.access import AwsAccessOptions, check_access, region_from
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import option, parse_options
-from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kind, Secret, choice
+from connectors.core.options.declaration import option, parse_options, refined
+from connectors.core.options.kinds import BOOLEAN, DURATION, STRING, Kind, choice
 from connectors.registry.options import RegistryOptions, parse_registry_options
 
 _REGISTRY: Final = "schemaRegistry"
@@ -36,7 +36,7 @@ def _parse_type(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlueOptions:
+class GlueOptions(AwsAccessOptions):
     """Where a registry of Glue is; made by `parse_schema_registry`."""
 
     type: str = option("type", Kind("choice", "glue", _parse_type), "glue: the AWS Glue Schema Registry.")
@@ -69,79 +69,9 @@ class GlueOptions:
         "How messages are compressed when written. When read, each says it itself.",
         default="none",
     )
-    region: str | None = option(
-        "region",
-        STRING,
-        "The region of the registry. When absent: that of endpointUrl, of AWS_REGION or AWS_DEFAULT_REGION, or of the "
-        "profile; for an endpoint that is none of AWS, us-east-1.",
-        default=None,
-        aliases=("regionName", "awsRegion"),
-    )
-    endpoint_url: str | None = option(
-        "endpointUrl",
-        URL,
-        "Where the service is, when not at the region's own address: a VPC endpoint, or a server for tests.",
-        default=None,
-        aliases=("endpoint",),
-    )
-    sts_endpoint: str | None = option(
-        "stsEndpoint",
-        URL,
-        "Where roles are assumed, when not at the region's own address.",
-        default=None,
-        aliases=("stsEndpointUrl",),
-    )
-    allow_insecure: bool = option(
-        "allowInsecure",
-        BOOLEAN,
-        "Reach the service or STS without TLS where an http: URL is none of this machine: others can then read keys of "
-        "roles and session tokens, and change schemas. Also for URLs of AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_GLUE, "
-        "AWS_ENDPOINT_URL_STS and the shared AWS files.",
-        default="false",
-        aliases=("allow.insecure",),
-    )
-    access_key: Secret | None = option(
-        "awsAccessKey",
-        SECRET,
-        "An access key. Without keys, profile and role the default chain of AWS is used: environment, files, web "
-        "identity, container, instance; on the driver and on each executor, by what is there.",
-        default=None,
-        aliases=("awsAccessKeyId",),
-    )
-    secret_key: Secret | None = option(
-        "awsSecretKey", SECRET, "The secret of awsAccessKey.", default=None, aliases=("awsSecretAccessKey",)
-    )
-    session_token: Secret | None = option(
-        "awsSessionToken", SECRET, "The token of temporary keys. They are not refreshed: see roleArn.", default=None
-    )
-    profile: str | None = option(
-        "profile",
-        STRING,
-        "A profile of the shared AWS files, which must be there on the driver and on each executor.",
-        default=None,
-        aliases=("awsProfile",),
-    )
-    role_arn: str | None = option(
-        "roleArn",
-        ROLE,
-        "A role to assume by the other credentials; its own are refreshed before they expire.",
-        default=None,
-        aliases=("stsRoleArn", "awsSTSRoleARN", "assumeRoleArn"),
-    )
-    role_external_id: Secret | None = option(
-        "roleExternalId",
-        SECRET,
-        "The external id that the role asks for.",
-        default=None,
-        aliases=("stsExternalId", "externalId"),
-    )
-    role_session_name: str | None = option(
-        "roleSessionName",
-        STRING,
-        "The session's name, as the logs of AWS show it.",
-        default=None,
-        aliases=("stsSessionName", "awsSTSSessionName", "assumeRoleSessionName"),
-    )
+    allow_insecure: bool = refined(AwsAccessOptions, "allow_insecure", aliases=("allow.insecure",))
+    role_arn: str | None = refined(AwsAccessOptions, "role_arn", aliases=("assumeRoleArn",))
+    role_session_name: str | None = refined(AwsAccessOptions, "role_session_name", aliases=("assumeRoleSessionName",))
     timeout: float = option(
         "request.timeout",
         DURATION,

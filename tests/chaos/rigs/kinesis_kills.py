@@ -27,7 +27,6 @@ _QUICK = {
     "shardFetchInterval": "200ms",
     "maxFetchRate": "1000",
     "maxRetryInterval": "500ms",
-    "probeWindow": "100ms",
     "initialPosition": "trim_horizon",
 }
 _OUR_ERRORS = "connectors.core.errors"

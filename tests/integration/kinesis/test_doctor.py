@@ -261,7 +261,7 @@ def test_a_consumer_that_is_there_is_reported_with_its_status(kinesis: KinesisRi
 
 
 def test_a_consumer_that_is_named_and_not_there_is_reported(kinesis: KinesisRig) -> None:
-    named = {"consumerARN": "gone", "registeredConsumerIdType": "name"}
+    named = {"consumerARN": "gone"}
     assert bad(look(kinesis, consumerMode="efo", **named)) == {"consumer": "KINESIS_NO_CONSUMER"}
 
 

@@ -1063,11 +1063,8 @@ def test_23_a_bounded_run_reads_what_was_there_and_opens_no_subscription(two: Ef
         ({"consumerMode": "efo"}, "consumerMode=efo needs consumerName"),
         ({"consumerMode": "efo", "consumerName": "a b"}, "OPTION_ILLEGAL.*consumerName"),
         ({"consumerMode": "efo", "consumerName": "a", "consumerARN": "b"}, "OPTION_CONFLICT"),
-        ({"consumerMode": "efo", "consumerARN": "b"}, "OPTION_ILLEGAL.*consumerARN"),
-        (
-            {"consumerMode": "efo", "consumerARN": "b,c", "registeredConsumerIdType": "name"},
-            "2 consumers for 1 streams",
-        ),
+        ({"consumerMode": "efo", "consumerARN": "a b"}, "OPTION_ILLEGAL.*consumerARN"),
+        ({"consumerMode": "efo", "consumerARN": "b,c"}, "2 consumers for 1 streams"),
         (
             {"consumerMode": "efo", "consumerARN": _ARN.format("payments", 1) + "/consumer/mine:1"},
             "OPTION_CONFLICT.*stream/payments for the stream orders",

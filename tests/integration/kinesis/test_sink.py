@@ -98,15 +98,11 @@ class TestRequests:
         assert write(server, batch(rows[:700]), batch(rows[700:])) == 1201
         assert sorted(stored(server)) == sorted(rows)
         assert server.call_counts("orders")["PutRecords"] == 3
-        assert write(server, batch(rows[:10]), maxRecordsPerRequest=3) == 10
-        assert server.call_counts("orders")["PutRecords"] == 7
 
     def test_30_request_has_at_most_its_bytes(self, server: KinesisServer) -> None:
         assert write(server, batch(numbered(12, size=MIB - 10))) == 12
         assert len(stored(server)) == 12
         assert server.call_counts("orders")["PutRecords"] == 3  # 5 MiB each, less than the service takes
-        write(server, batch(numbered(4, size=1000)), maxBytesPerRequest="1500")
-        assert server.call_counts("orders")["PutRecords"] == 3 + 4
 
     def test_streams_of_a_column_have_requests_of_their_own(self, server: KinesisServer) -> None:
         server.create_stream("refunds")
@@ -355,8 +351,6 @@ class TestPlanning:
         [
             ({"streamARN": "arn:aws:kinesis:us-east-1:000000000000:stream/orders"}, "OPTION_CONFLICT"),
             ({"streamName": "two,streams"}, "OPTION_ILLEGAL"),
-            ({"maxRecordsPerRequest": 501}, "OPTION_ILLEGAL"),
-            ({"maxBytesPerRequest": "11m"}, "OPTION_ILLEGAL"),
             ({"initialPosition": "latest"}, "OPTION_UNKNOWN"),
             ({"awsSecretKey": None}, "OPTION_MISSING"),
             ({"streamName": None}, "KINESIS_SINK_COLUMNS"),

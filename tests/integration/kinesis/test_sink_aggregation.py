@@ -396,7 +396,7 @@ class TestOrder:
 
 if __name__ == "__main__":
     # A task that writes 30,000 rows, for the test that kills it.
-    given = options(sys.argv[1], aggregationMaxSize="4k", maxRecordsPerRequest=10)
+    given = options(sys.argv[1], aggregationMaxSize="4k")
     task_rows = numbered(30_000, size=50)
     KinesisDataSource(given).batch_writer(SCHEMA).write(
         batch(task_rows[start : start + 1000]) for start in range(0, len(task_rows), 1000)

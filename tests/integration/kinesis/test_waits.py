@@ -192,7 +192,7 @@ def test_a_list_of_shards_that_is_refused_halfway_is_listed_again(
     values = kinesis.put(30)
     server.fail("ListShards", "InternalFailureException", 1, status=500, stream=kinesis.stream)
     server.fail("ListShards", kind, 2, stream=kinesis.stream)
-    options = options_of(kinesis, streaming=False, maxShardsPerDescribe="1")
+    options = options_of(kinesis, streaming=False)
     assert sorted(rows_of(plan_batch(options), options)) == sorted(values)
     server.clear_faults()
 

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsE
 from botocore.loaders import Loader, create_loader
 from botocore.session import Session
 
-from connectors.core.aws.access import AwsAccess, refuse_plaintext
+from connectors.core.aws.access import AwsAccessOptions, refuse_plaintext
 from connectors.core.aws.errors import refuses_keys
 from connectors.core.errors import ConnectorError
 
@@ -53,7 +53,7 @@ class AwsService:
 class AwsConnection:
     """Calls a service from several threads, ``connections`` of them at a time; errors are those of botocore."""
 
-    def __init__(self, options: AwsAccess, service: AwsService, connections: int = 10) -> None:
+    def __init__(self, options: AwsAccessOptions, service: AwsService, connections: int = 10) -> None:
         self._options, self._service, self._connections = options, service, connections
         self._lock = threading.Lock()
         self._opened: tuple[Session, Any] | None = None
@@ -100,7 +100,7 @@ class AwsConnection:
         return str(credentials.method)
 
 
-def open_session(options: AwsAccess, service: AwsService) -> Session:
+def open_session(options: AwsAccessOptions, service: AwsService) -> Session:
     """Return a session with the credentials of the options; none of its clients uses plain http to another machine."""
     session = Session(profile=options.profile)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
@@ -128,7 +128,7 @@ def _loader(path: str | None) -> Loader:
     return create_loader(path)
 
 
-def _role_credentials(session: Session, options: AwsAccess, role: str, source: Any) -> Any:
+def _role_credentials(session: Session, options: AwsAccessOptions, role: str, source: Any) -> Any:
     if source is None:
         raise NoCredentialsError
     external, name = options.role_external_id, options.role_session_name
@@ -173,7 +173,7 @@ def _find(named: Callable[[BaseException], ConnectorError], find: Callable[[], T
         raise named(error) from None
 
 
-def _open_client(session: Session, options: AwsAccess, service: AwsService, connections: int) -> Any:
+def _open_client(session: Session, options: AwsAccessOptions, service: AwsService, connections: int) -> Any:
     config = Config(
         connect_timeout=service.connect_seconds,
         read_timeout=service.read_seconds,

@@ -125,7 +125,7 @@ def test_unknown_option_is_refused_with_the_nearest_name(given: str, nearest: st
         (pubsub_write, "spoolLocation", "source"),
         (kafka_read, "deliveryGuarantee", "sink"),
         (partial(kafka_write, streaming=True), "STARTINGOFFSETS", "source"),
-        (kinesis_read, "maxrecordsperrequest", "sink"),
+        (kinesis_read, "aggregation", "sink"),
         (kinesis_write, "initialPosition", "source"),
         (kinesis_write, "initial_position", ""),
     ],
