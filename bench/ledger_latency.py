@@ -27,13 +27,14 @@ from connectors.core.options.kinds import Secret
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.options import SpoolOptions
 from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentWriter
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
+from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
-from connectors.spool.stream.settings import StreamSettings
 from connectors.testing.object_store import ObjectStoreServer
 
 ROOT = "s3://spools/latency"
@@ -98,24 +99,20 @@ class Publisher:
 @contextmanager
 def open_stream(access: StoreAccess, publisher: Publisher) -> Iterator[SpoolStream]:
     """The stream of a query."""
-    settings: dict[str, Any] = {
-        "root": ROOT,
-        "connector": "pubsub",
-        "sources": SOURCES,
-        "fail_on_data_loss": True,
-        "starting_position": "committed",
-        "partition_bytes": 1 << 20,
-        "max_partitions": 4,
-        "max_bytes_per_trigger": None,
-        "max_spool_bytes": 1 << 30,
-        "publish_period": 0.0,
-        "start_timeout": 0.0,
-        "available_now_quiet": 0.0,
-        "available_now_max_wait": 0.0,
-        "compaction": COMPACTION,
-        "access": access,
-    }
-    stream = SpoolStream(StreamSettings(**settings), publisher.start)
+    options = SpoolOptions(
+        spool_folder=ROOT,
+        spool_endpoint=access.endpoint,
+        spool_region=access.region,
+        spool_key_id=access.key_id,
+        spool_secret=access.secret,
+        partition_bytes=1 << 20,
+        max_partitions=4,
+        max_spool_bytes=1 << 30,
+        max_fetch_period=0.0,
+        start_timeout=0.0,
+        available_now_quiet=0.0,
+    )
+    stream = SpoolStream(StreamSettings(options, "pubsub", SOURCES, COMPACTION), publisher.start)
     try:
         yield stream
     finally:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice
     from connectors.spool.admin.survey import SpoolRates, SpoolStats, rates, stats
     from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
+    from connectors.spool.options import SpoolOptions
     from connectors.spool.segments.rows import RowSchema
     from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
-    from connectors.spool.source.options import SpoolOptions
     from connectors.spool.source.reader import SpoolBatchReader, SpoolDataSource, SpoolStreamReader
 
 __all__ = [
@@ -57,7 +57,7 @@ _MODULES: Final = {
     "spool.fetching.target": ("Block", "FetchContext", "FetchTarget", "Intake", "TargetStatus"),
     "spool.segments.rows": ("RowSchema",),
     "spool.source.connector": ("Feed", "SpoolConnector", "SpoolStart"),
-    "spool.source.options": ("SpoolOptions",),
+    "spool.options": ("SpoolOptions",),
     "spool.source.reader": ("SpoolBatchReader", "SpoolDataSource", "SpoolStreamReader"),
 }
 

@@ -1,20 +1,36 @@
-"""The options of a spool on an object store, the same for every connector that has a spool."""
+"""The options that every source on a spool has, each declared once; a connector adds those of its service."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict, option
-from connectors.core.options.kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
+from connectors.core.options.declaration import available_now, conflict, option, parse_options
+from connectors.core.options.kinds import (
+    BOOLEAN,
+    BYTES,
+    DURATION,
+    INTEGER,
+    PATH,
+    SECRET,
+    STRING,
+    Kind,
+    Secret,
+    choice,
+    duration_or,
+    is_loopback,
+)
+from connectors.core.options.outages import OutageOptions
 from connectors.spool.store.base import StoreAccess, parse_object_url
 
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
@@ -171,3 +187,278 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         what = "The options spoolKeyId and spoolSecret belong together, and one is missing"
         action = "Give both, or neither to use the environment's credentials."
         raise OptionError("OPTION_MISSING", what, connector, action)
+
+
+_BATCH_ONLY: Final = ("endingPosition",)
+
+
+class SpoolDurability(StrEnum):
+    """How durable the folder of the spool is."""
+
+    DURABLE = "durable"
+    EPHEMERAL = "ephemeral"
+
+
+class StartingPosition(StrEnum):
+    """Where a new checkpoint begins on a used spool, and a batch read of a spool."""
+
+    COMMITTED = "committed"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class SegmentCompression(StrEnum):
+    """How the rows of segments are compressed."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+
+
+class FetchMode(StrEnum):
+    """Which processes fetch for a stream."""
+
+    DRIVER = "driver"
+    EXTERNAL = "external"
+
+
+def _parse_position(text: str) -> StartingPosition | int:
+    return INTEGER.parse(text) if text.isascii() and text.isdigit() else _WORD.parse(text)
+
+
+_WORD: Final = choice(StartingPosition)
+_POSITION: Final = Kind("position", f"{_WORD.legal}; for a batch read also a position", _parse_position)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpoolOptions(ObjectStoreOptions, OutageOptions):
+    """The options of a reader on a spool; sizes in bytes, durations in seconds. Made by `parse_spool_options`.
+
+    Without slots, so that it can be a second base.
+    """
+
+    spool_location: Path | str | None = option(
+        "spoolLocation",
+        LOCATION,
+        "Folder of the spool, or its URL on an object store: after the ack it holds the only copy of a message, so it "
+        "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
+        "Required, unless spoolDurability is ephemeral.",
+        default=None,
+    )
+    spool_durability: SpoolDurability = option(
+        "spoolDurability",
+        choice(SpoolDurability),
+        "ephemeral accepts that acked messages die with the disk of the spool; spoolLocation may then be absent and "
+        "a folder under the driver's temporary folder is used, the same for each start on this source.",
+        default="durable",
+    )
+    max_spool_bytes: int = option(
+        "maxSpoolBytes",
+        BYTES,
+        "Fetching pauses while the spool holds this much that no batch has begun on. It always goes on when nothing "
+        "is left to read.",
+        default="4g",
+        minimum="1",
+    )
+    spool_retention: float = option(
+        "spoolRetention",
+        DURATION,
+        "How long rows stay in the spool after their batch was committed, whenever they were published. Rows that "
+        "were committed before the last start of the query stay so long after they were fetched.",
+        default="0",
+        minimum="0",
+    )
+    available_now: bool = available_now()
+    max_records_per_trigger: int | None = option(
+        "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        BYTES,
+        "The most bytes of a batch; a single row that is larger still passes.",
+        default=None,
+        minimum="1",
+    )
+    partition_bytes: int = option(
+        "partitionBytes", BYTES, "A batch gets one partition for each so many bytes.", default="16mb", minimum="1"
+    )
+    max_partitions: int = option(
+        "maxPartitions", INTEGER, "The most partitions of a batch.", default="8", minimum="1", maximum="100000"
+    )
+    dedup_horizon: float | None = option(
+        "dedupHorizon",
+        duration_or("auto"),
+        "How long the id of a message is stored, by its publish time and since it was read, so that a redelivery gives "
+        "no second row. auto is the longest for which the service retains a message, the only bound that can be "
+        "proved; a shorter one is weaker.",
+        default="auto",
+        minimum="10m",
+        maximum="31d",
+    )
+    fetchers: int = option(
+        "fetchers",
+        INTEGER,
+        "How many processes fetch. A source that keeps an order is fetched by one.",
+        default="1",
+        minimum="1",
+        maximum="64",
+    )
+    max_outstanding_bytes: int = option(
+        "maxOutstandingBytes",
+        BYTES,
+        "The most bytes of messages that a fetcher holds before they are durable. The fetcher itself counts them; a "
+        "single message that is larger still passes.",
+        default="128mb",
+        minimum="1",
+    )
+    segment_records: int | None = option(
+        "maxRecordsPerFetch",
+        INTEGER,
+        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
+        "flush to disk each.",
+        default=None,
+        minimum="1",
+    )
+    max_fetch_period: float = option(
+        "maxFetchPeriod",
+        DURATION,
+        "A fetcher writes a segment at the latest this long after its first message arrived; 1s when absent and the "
+        "spool is on an object store, where each segment costs a put.",
+        default="100ms",
+        minimum="1ms",
+        maximum="10m",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
+        "is quarantined, and a checkpoint below the oldest retained row goes on at that row. The driver then reads "
+        "each segment once more to check it.",
+        default="true",
+    )
+    starting_position: StartingPosition | int = option(
+        "startingPosition",
+        _POSITION,
+        "Where a new checkpoint begins on a used spool: after the last commit in the spool, at its oldest retained "
+        "row, or at its end. A batch read begins at earliest when this is absent.",
+        default="committed",
+    )
+    ending_position: StartingPosition | int = option(
+        "endingPosition", _POSITION, "Of a batch read of a spool: the position after its last row.", default="latest"
+    )
+    start_timeout: float = option(
+        "startTimeout",
+        DURATION,
+        "How long the first batch waits for the first messages.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_quiet: float = option(
+        "availableNowQuiet",
+        DURATION,
+        "Trigger.AvailableNow ends when healthy streams have brought nothing that was published before its start for "
+        "this long.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_max_wait: float | None = option(
+        "availableNowMaxWait",
+        DURATION,
+        "Trigger.AvailableNow waits no longer than this for messages published before its start, and then ends with "
+        "what has come. Default: 5m while the service works, and retryTimeout in an outage.",
+        default=None,
+        minimum="0",
+        maximum="1d",
+    )
+    segment_compression: SegmentCompression = option(
+        "segmentCompression",
+        choice(SegmentCompression),
+        "How the rows in the spool are compressed: lz4 makes text smaller by half or more, and costs the fetchers and "
+        "the tasks some processor time. May be changed: each segment says how it was written.",
+        default="none",
+    )
+    fetch: FetchMode = option(
+        "fetch",
+        choice(FetchMode),
+        "Who fetches: driver starts the fetchers beside the reader, on the driver. With external the reader starts "
+        "none, and only admits what others publish into the spool: fetchers on the executors "
+        "(connectors.executors.fetch_on_executors), or connectors fetch outside of Spark, with the same options.",
+        default="driver",
+    )
+    max_reader_age: float = option(
+        "maxReaderAge",
+        DURATION,
+        "With fetch=external: fetchers pause when the newest record of the ledger is older than this, by the times of "
+        "the file system or object store itself. A reader that runs writes one in a quarter of it, or each minute.",
+        default="10m",
+        minimum="1s",
+        maximum="1d",
+    )
+    spool_folder: Path | str = field(default=Path())
+    """Derived: spoolLocation (a str on object stores), or the folder that is picked for an ephemeral spool."""
+
+
+S = TypeVar("S", bound=SpoolOptions)
+
+
+def parse_spool_options(
+    cls: type[S], raw: Mapping[str, str], environ: Mapping[str, str], connector: str, *, streaming: bool | None
+) -> S:
+    """Parse the options of a reader, but for the place of the spool: `place_spool` follows.
+
+    Where `streaming` is None, only what streams and batch reads have in common is checked.
+
+    Raises:
+        OptionError: an option is unknown, missing, illegal, or of the other kind of read.
+    """
+    names = _given(raw)
+    options = parse_options(cls, raw, environ, connector)
+    if streaming:
+        refuse_batch_options(_BATCH_ONLY, names, connector)
+        if not isinstance(options.starting_position, StartingPosition):
+            what = f"The option startingPosition cannot be {options.starting_position}: a stream begins at a word"
+            raise OptionError("OPTION_ILLEGAL", what, connector, f"Give {_WORD.legal}.")
+    if streaming is False and "startingposition" not in names:
+        return dataclasses.replace(options, starting_position=StartingPosition.EARLIEST)
+    return options
+
+
+def place_spool(
+    options: S,
+    raw: Mapping[str, str],
+    environ: Mapping[str, str],
+    connector: str,
+    identity: str,
+) -> S:
+    """Return the options with the place of the spool; an ephemeral one is found again by the text `identity`.
+
+    Raises:
+        OptionError: spoolLocation is missing, or an option of object stores does not belong to it.
+    """
+    folder = options.spool_location
+    if folder is None:
+        if options.spool_durability is SpoolDurability.DURABLE:
+            raise OptionError(
+                "OPTION_MISSING",
+                "The option spoolLocation is required",
+                connector,
+                "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
+                "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
+            )
+        folder = ephemeral_folder(connector, identity, environ)
+    check_object_store_options(options, folder, connector)
+    period = fetch_period(options.max_fetch_period, folder, given="maxfetchperiod" in _given(raw))
+    return dataclasses.replace(options, spool_folder=folder, max_fetch_period=period)
+
+
+def refuse_batch_options(names: Collection[str], given: Collection[str], connector: str) -> None:
+    """Refuse, in a stream, those of these options of batch reads that are among the lower-cased `given`."""
+    for name in names:
+        if name.lower() in given:
+            what = f"The option {name} is for batch reads, and this is a stream"
+            raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
+
+
+def _given(raw: Mapping[str, str]) -> set[str]:
+    return {key.lower() for key in raw if raw.get(key) is not None}

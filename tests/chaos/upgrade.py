@@ -25,7 +25,7 @@ from tests.servers.kafka_broker import KafkaBroker
 from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "grpcio", "boto3", "obstore")
-GOLDEN = "d3d5f304fb4cccfc1be521ce2b328b1bf6312661"
+GOLDEN = "632058e97dc3db94a4e58f83b52d03947b3f5eb2"
 """The commit that recorded `tests/golden/states/0.1.0`."""
 CONNECTORS = ("kafka", "kinesis", "protobuf", "pubsub")
 

@@ -21,18 +21,18 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailab
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from connectors.core.offsets import SENTINEL
-from connectors.core.retry import OutageRule
 from connectors.spool.errors import no_room
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetching.target import Block, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.options import SpoolOptions, StartingPosition
 from connectors.spool.segments.segment import SegmentInfo, read_slices
+from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
-from connectors.spool.stream.settings import StreamSettings
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery
 
@@ -307,23 +307,19 @@ class SpoolLife:
 
     def open_stream(self) -> SpoolStream:
         """What the reader opens: small segments, partitions and runs, so that much happens to few messages."""
-        settings = StreamSettings(
-            root=str(self.spool),
-            connector="spool_life",
-            sources=("messages",),
-            starting_position="earliest",
+        options = SpoolOptions(
+            spool_folder=self.spool,
+            starting_position=StartingPosition.EARLIEST,
             partition_bytes=3 * ROW_BYTES,
             max_partitions=4,
-            max_bytes_per_trigger=None,
             max_spool_bytes=1 << 30,
-            publish_period=0.001,
+            max_fetch_period=0.001,
             start_timeout=5.0,
             available_now_quiet=1.0,
             available_now_max_wait=5.0,
-            outage_rule=OutageRule(600.0, "retryTimeout"),
-            fail_on_data_loss=True,
-            compaction=CompactionSettings(free_segments=2, merge=2),
         )
+        compaction = CompactionSettings(free_segments=2, merge=2)
+        settings = StreamSettings(options, "spool_life", ("messages",), compaction)
         self.stream = None
         self.stream = SpoolStream(settings, self._start_fetching)
         return self.stream

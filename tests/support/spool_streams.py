@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import OutageRule
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.options import SpoolOptions
 from connectors.spool.segments.segment import read_slices
+from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream
-from connectors.spool.stream.settings import StreamSettings
 from tests.support.spool_writing import SOURCES
 
 
@@ -42,25 +42,25 @@ def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> StartedFetching
 @contextlib.contextmanager
 def open_stream(root: Path, start_fetching: StartFetching = start_nothing, **changes: Any) -> Iterator[SpoolStream]:
     """A stream as the source process of a query holds it."""
-    settings: dict[str, Any] = {
-        "root": str(root),
-        "connector": "pubsub",
-        "sources": SOURCES,
-        "fail_on_data_loss": True,
-        "starting_position": "committed",
+    values: dict[str, Any] = {
+        "spool_folder": root,
         "partition_bytes": 1 << 20,
         "max_partitions": 4,
-        "max_bytes_per_trigger": None,
         "max_spool_bytes": 1 << 30,
-        "publish_period": 0.0,
+        "max_fetch_period": 0.0,
         "start_timeout": 0.0,
         "available_now_quiet": 0.0,
         "available_now_max_wait": 0.0,
-        "outage_rule": OutageRule(600.0, "retryTimeout"),
-        "compaction": CompactionSettings(),
         **changes,
     }
-    stream = SpoolStream(StreamSettings(**settings), start_fetching)
+    own = {name: values.pop(name) for name in ("connector", "sources", "by_message_id") if name in values}
+    if (access := values.pop("access", None)) is not None:
+        names = ("endpoint", "region", "key_id", "secret", "session_token")
+        values |= {f"spool_{name}": getattr(access, name) for name in names}
+    compaction = values.pop("compaction", CompactionSettings())
+    given = {"connector": "pubsub", "sources": SOURCES, **own}
+    settings = StreamSettings(SpoolOptions(**values), compaction=compaction, **given)
+    stream = SpoolStream(settings, start_fetching)
     try:
         yield stream
     finally:

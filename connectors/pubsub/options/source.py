@@ -25,7 +25,7 @@ from connectors.pubsub.options.kinds import (
     full_path,
     resource,
 )
-from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool
+from connectors.spool.options import SpoolOptions, parse_spool_options, place_spool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
+from connectors.spool.options import SpoolOptions, parse_spool_options, place_spool
 from connectors.spool.segments.rows import RowSchema
 from connectors.spool.segments.segment import SpoolRows
-from connectors.spool.source.options import SpoolOptions, parse_spool_options, place_spool
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

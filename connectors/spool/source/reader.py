@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from connectors.core.datasource import NO_LIMIT, BatchReader, Partition, ReadingSource, StreamReader
 from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
+from connectors.spool.options import SpoolOptions
 from connectors.spool.segments.segment import Slice, read_slices
 from connectors.spool.source.connector import SpoolConnector
-from connectors.spool.source.options import SpoolOptions
 from connectors.spool.store.base import StoreAccess
 
 if TYPE_CHECKING:

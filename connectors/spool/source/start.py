@@ -12,12 +12,12 @@ from connectors.core.errors import OptionError
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.options import FetchMode, SegmentCompression, SpoolOptions
 from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
-from connectors.spool.source.options import FetchMode, SegmentCompression, SpoolOptions
+from connectors.spool.stream.background import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
-from connectors.spool.stream.settings import StreamSettings
 
 if TYPE_CHECKING:
     from connectors.spool.ledger.identity import SpoolIdentity
@@ -31,24 +31,11 @@ S = TypeVar("S", bound=SpoolOptions)
 def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
     """Open the spool of a query and start its fetchers, in the background."""
     settings = StreamSettings(
-        root=str(options.spool_folder),
-        connector=connector.format,
-        sources=connector.sources(options),
-        fail_on_data_loss=options.fail_on_data_loss,
-        starting_position=str(options.starting_position),
-        partition_bytes=options.partition_bytes,
-        max_partitions=options.max_partitions,
-        max_bytes_per_trigger=options.max_bytes_per_trigger,
-        max_spool_bytes=options.max_spool_bytes,
-        publish_period=options.max_fetch_period,
-        start_timeout=options.start_timeout,
-        available_now_quiet=options.available_now_quiet,
-        available_now_max_wait=options.available_now_max_wait,
-        outage_rule=options.outage_rule,
+        options,
+        connector.format,
+        connector.sources(options),
+        CompactionSettings(retention=options.spool_retention),
         by_message_id=not connector.identified_otherwise(options),
-        access=options.store_access,
-        take_over=options.take_over,
-        compaction=CompactionSettings(retention=options.spool_retention),
     )
     if options.spool_location is None:
         _log.warning(

@@ -17,10 +17,8 @@ from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart
-from connectors.spool.stream.freshness import Freshness
-from connectors.spool.stream.guard import Guard, Signals
 from connectors.spool.stream.slices import bytes_between
-from connectors.spool.stream.watches import DuplicateWatch, OutageLog, ServiceWatch
+from connectors.spool.stream.waiting import DuplicateWatch, Freshness, Guard, OutageLog, ServiceWatch, Signals
 
 _log = logging.getLogger(__name__)
 _LONGEST_END: Final = 5.0

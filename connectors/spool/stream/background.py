@@ -13,34 +13,55 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from connectors.core.errors import ConnectorError
 from connectors.spool.errors import no_room
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.options import SpoolOptions
 from connectors.spool.stream.admission import Admission, Backlog
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart, StartFetching
-from connectors.spool.stream.freshness import Freshness
-from connectors.spool.stream.guard import Guard, Signals
-from connectors.spool.stream.settings import StreamSettings
-from connectors.spool.stream.watches import DuplicateWatch
+from connectors.spool.stream.waiting import DuplicateWatch, Freshness, Guard, Signals
 
 _COMPACT_EVERY: Final = 0.1
 _EXPIRE_EVERY: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What a stream reads, and by which options.
+
+    Attributes:
+        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
+    """
+
+    options: SpoolOptions
+    connector: str
+    sources: tuple[str, ...]
+    compaction: CompactionSettings
+    by_message_id: bool = True
+
+    @property
+    def root(self) -> str:
+        """Where the spool is."""
+        return str(self.options.spool_folder)
 
 
 class Background:
     """The background threads of one stream, as its calls see them; `check` raises their errors."""
 
     def __init__(self, settings: StreamSettings, ledger: Ledger, start_fetching: StartFetching) -> None:
+        options = settings.options
         self._ledger = ledger
         self._signals = Signals()
-        self.backlog = Backlog(ledger, settings.max_spool_bytes, self._signals)
-        self.losses = Losses(ledger, fail=settings.fail_on_data_loss)
-        self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
+        self.backlog = Backlog(ledger, options.max_spool_bytes, self._signals)
+        self.losses = Losses(ledger, fail=options.fail_on_data_loss)
+        self.freshness = Freshness(options.available_now_quiet, options.available_now_max_wait)
         self._guard = Guard(ledger, self._signals, self.freshness)
-        rule = settings.outage_rule
+        rule = options.outage_rule
         self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals, rule)
         self.admission = Admission(
             ledger,

@@ -22,7 +22,7 @@ from connectors.spool.errors import no_room
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.guard import RETRY_SECONDS, Guard, Signals
+from connectors.spool.stream.waiting import RETRY_SECONDS, Guard, Signals
 
 SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""

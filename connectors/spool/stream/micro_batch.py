@@ -28,11 +28,10 @@ from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.segments.segment import Slice
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background
+from connectors.spool.stream.background import Background, StreamSettings
 from connectors.spool.stream.fetchers import StartFetching
-from connectors.spool.stream.freshness import Reason
-from connectors.spool.stream.settings import StreamSettings
 from connectors.spool.stream.slices import check_range, cut_by_bytes, named_positions, offset_at, plan, position_of
+from connectors.spool.stream.waiting import Reason
 
 _log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
@@ -173,9 +172,9 @@ class SpoolStream:
         if not is_sentinel(start):
             return self._position(start)
         if self._resolved is None:
-            if self._settings.starting_position == "latest":
+            if self._settings.options.starting_position == "latest":
                 self._wait_until_fresh(self._ledger.state.head, everything=False)
-            self._resolved = named_positions(self._ledger.state)[self._settings.starting_position]
+            self._resolved = named_positions(self._ledger.state)[str(self._settings.options.starting_position)]
         return self._resolved
 
     def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
@@ -184,7 +183,7 @@ class SpoolStream:
             check_range(state, first, state.head, self._where)
             end = max(first, state.head if self._bound is None else min(state.head, self._bound))
             if max_rows is not None:
-                end, max_bytes = min(end, first + max_rows), self._settings.max_bytes_per_trigger
+                end, max_bytes = min(end, first + max_rows), self._settings.options.max_bytes_per_trigger
                 if max_bytes is not None:
                     end = cut_by_bytes(state, first, end, max_bytes, self._ledger.row_sizes)
             if end == first and not is_sentinel(start):
@@ -200,7 +199,7 @@ class SpoolStream:
             what = "the messages published before the run began, at most availableNowMaxWait"
             self._freshness.wait(lambda: self._bounded_reason(first, everything=everything), self._check, what=what)
         elif not self._answered:
-            deadline = time.monotonic() + self._settings.start_timeout
+            deadline = time.monotonic() + self._settings.options.start_timeout
             what = "streams to open and to bring what there is, at most startTimeout"
             self._freshness.wait(lambda: self._first_reason(first), self._check, deadline, what)
             self._answered = True
@@ -220,7 +219,7 @@ class SpoolStream:
             return None
         if self._ledger.state.head > first:
             return Reason.NEW_ROWS
-        settle = self._settings.publish_period + _SETTLE
+        settle = self._settings.options.max_fetch_period + _SETTLE
         return Reason.QUIET if time.monotonic() - healthy_since > settle else None
 
     def _idle_reason(self, first: int) -> Reason | None:
@@ -272,17 +271,18 @@ class SpoolStream:
 
 def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
-    store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), settings.access)
+    options = settings.options
+    store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), options.store_access)
     store.make_root()
     with disk_errors(settings.root):
         refuse_foreign_folder(store)
-        lock = writer_lock(store, jvm, take_over=settings.take_over)
+        lock = writer_lock(store, jvm, take_over=options.take_over)
         try:
             lock.acquire()
             release_reserves(store)
             identity = open_identity(store, settings.connector, settings.sources)
-            ledger = open_ledger(store, identity, fail=settings.fail_on_data_loss)
-            ledger.set_layout(settings.partition_bytes, settings.max_partitions)
+            ledger = open_ledger(store, identity, fail=options.fail_on_data_loss)
+            ledger.set_layout(options.partition_bytes, options.max_partitions)
         except BaseException as error:
             lock.release()
             if isinstance(error, TimeoutError):

@@ -13,7 +13,7 @@ from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.watches import DuplicateWatch
+from connectors.spool.stream.waiting import DuplicateWatch
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderDiedError, ReaderFailedError, TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls

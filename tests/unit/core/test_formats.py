@@ -88,7 +88,8 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
     assert run(SOURCES, "grpc,grpc_status,google.auth,google.protobuf,xxhash,botocore,h2,msgspec") == [
         "kafka_py is there",
         "kinesis " + said("botocore, h2, msgspec, xxhash", "the format kinesis", "kinesis"),
-        "pubsub " + said("grpc, grpc_status, google.auth, google.protobuf, msgspec, xxhash", "the format pubsub", "pubsub"),
+        "pubsub "
+        + said("grpc, grpc_status, google.auth, google.protobuf, msgspec, xxhash", "the format pubsub", "pubsub"),
     ]
     assert run(SOURCES, "confluent_kafka")[0] == "kafka_py " + said("confluent_kafka", "the format kafka_py", "kafka")
 

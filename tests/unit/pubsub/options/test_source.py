@@ -18,7 +18,7 @@ from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
-from connectors.spool.source.options import SegmentCompression, SpoolDurability, StartingPosition
+from connectors.spool.options import SegmentCompression, SpoolDurability, StartingPosition
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
 CANARY = "canary-c01d"
