@@ -260,12 +260,12 @@ class TestFailures:
         assert "partitionKey 'key-0'" in raised.value.where
 
     def test_killed_tasks_lose_nothing_when_they_run_again(self) -> None:
-        rows = numbered(30_000, size=50)
+        rows = numbered(30_000, size=800)
         with start_server_process() as server:
             server.create_stream("orders", shards=4)
             server.delay_calls("PutRecords", 0.02)
             program = [sys.executable, "-m", __name__, server.url]
-            for calls in (2, 9):
+            for calls in (2, 6):
                 server.reset_calls()
                 with subprocess.Popen(program) as task:
                     wait_for(partial(has_put, server, calls), 60)
@@ -397,7 +397,7 @@ class TestOrder:
 if __name__ == "__main__":
     # A task that writes 30,000 rows, for the test that kills it.
     given = options(sys.argv[1], aggregationMaxSize="4k")
-    task_rows = numbered(30_000, size=50)
+    task_rows = numbered(30_000, size=800)
     KinesisDataSource(given).batch_writer(SCHEMA).write(
         batch(task_rows[start : start + 1000]) for start in range(0, len(task_rows), 1000)
     )
