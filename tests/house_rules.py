@@ -35,7 +35,6 @@ LAYERS: dict[str, set[str] | None] = {
     "avro": {"core", "functions", "registry", "avro"},
     "json": {"core", "functions", "registry", "json"},
     "protobuf": {"core", "functions", "registry", "protobuf"},
-    "doctor": {"core", "doctor"},
     "testing": None,
     "cli": None,
 }

@@ -46,17 +46,9 @@ def command(words: str, folder: Path, **changes: str) -> str:
 def doctor(folder: Path) -> str:
     """Faults that were planted on purpose, and what the doctor says of them."""
     (folder / "pyspark_broken.py").write_text("raise RuntimeError('no licence found')\n")
-    (folder / "pandas.py").write_text("__version__ = '3.0.1'\n")
     (folder / "file").touch()
     with PubSubServer() as server:
-        machine = command(
-            "doctor",
-            folder,
-            JAVA_HOME=str(folder / "jdk"),
-            SPARK_LOCAL_DIRS=str(folder / "file"),
-            PYSPARK_SUBMIT_ARGS="--conf spark.python.worker.reuse=false pyspark-shell",
-        )
-        (folder / "pandas.py").unlink()  # the driver would stumble over it too
+        machine = command("doctor", folder, JAVA_HOME=str(folder / "jdk"))
         words = "doctor --format pubsub -o projectId=shop -o subscriptionId=order -o spoolLocation=FOLDER/file"
         source = command(f"{words} -o endpoint={server.endpoint}", folder)
     source = re.sub(r"127\.0\.0\.1([: ](?:port )?)\d{4,5}", r"127.0.0.1\g<1>8085", source)

@@ -22,7 +22,6 @@ PUBLIC_MODULES = (
     "connectors.spool",
     "connectors.executors",
     "connectors.kafka.lag",
-    "connectors.doctor",
     "connectors.core.errors",
 )
 """What a job imports, in the order of the page. Everything else may change without notice."""

@@ -1,32 +1,19 @@
-"""What the checks of ``connectors doctor`` share: findings, steps, network checks, and the offsets of a checkpoint."""
+"""What the checks of ``connectors doctor`` share: findings, a run of checks, and reaching a server."""
 
 from __future__ import annotations
 
-import errno
-import http.client
-import json
-import os
-import re
 import socket
 import ssl
-import stat
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from connectors.core.errors import ConnectorError, CredentialsError, OffsetError, ServiceUnavailableError
-from connectors.core.offsets import is_sentinel
+from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError
 
-T = TypeVar("T")
-
+CHECKS: Final = ("options", "reach", "authenticate", "list", "read")
+"""The checks of a source, in their order."""
 _SECONDS: Final = 5.0
-_ALERT_SECONDS: Final = 0.5
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
-_VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})\r?")
 
 
 class Outcome(StrEnum):
@@ -40,7 +27,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor: what it saw, and where something is wrong, what to do and the code of the error."""
+    """One line of the doctor: what a check saw; for a warning or a failure, what to do and the code of the error."""
 
     area: str
     check: str
@@ -50,127 +37,44 @@ class Finding:
     code: str = ""
 
     @classmethod
-    def ok(cls, area: str, check: str, found: str) -> Finding:
-        """Return a check without a fault."""
-        return cls(area, check, Outcome.OK, found)
-
-    @classmethod
-    def warning(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
-        """Return a check after which a query works, but the user should know something."""
-        return cls(area, check, Outcome.WARNING, found, fix, code)
-
-    @classmethod
-    def failure(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
-        """Return a check after which a query does not work."""
-        return cls(area, check, Outcome.FAILURE, found, fix, code)
-
-    @classmethod
-    def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome = Outcome.FAILURE) -> Finding:
+    def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome) -> Finding:
         """Return the finding of an error."""
-        place = f" ({error.where})" if error.where else ""
-        return cls(area, check, outcome, f"{error.what}{place}", error.action, error.code)
+        where = f" ({error.where})" if error.where else ""
+        return cls(area, check, outcome, f"{error.what}{where}", error.action, error.code)
 
     def to_json(self) -> dict[str, str]:
         """Return the finding as a JSON object."""
         return asdict(self)
 
 
-class Steps:
-    """Checks of an area that depend on each other: after the first failure the others are skipped."""
+class FindingError(ConnectorError):
+    """Raised or returned by a check of the doctor for what no query says with a code of its own."""
 
-    def __init__(self, area: str) -> None:
-        self.area = area
-        self._failed = ""
 
-    @property
-    def failed(self) -> bool:
-        """Whether a step has failed."""
-        return bool(self._failed)
+def run_checks(area: str, checks: Sequence[str], results: Iterator[str | ConnectorError]) -> Iterator[Finding]:
+    """Run checks that depend on each other, and yield a finding for each: after the first failure, the rest is skipped.
 
-    def step(self, check: str, look: Callable[[], str | Finding]) -> Finding:
-        """Run a check that returns what it saw, or a finding; a `ConnectorError` or `OSError` is a failure."""
-        if self._failed:
-            return Finding(self.area, check, Outcome.SKIPPED, f"because '{self._failed}' failed")
+    ``results`` yields for each check what it saw, or an error that is only a warning; it raises an error that fails it.
+    """
+    failed = ""
+    for check in checks:
+        if failed:
+            yield Finding(area, check, Outcome.SKIPPED, f"because '{failed}' failed")
+            continue
         try:
-            seen = look()
+            seen = next(results)
         except ConnectorError as error:
-            seen = Finding.from_error(self.area, check, error)
+            failed = check
+            yield Finding.from_error(area, check, error, Outcome.FAILURE)
         except OSError as error:
-            what = f"the operating system refuses it: {error}"
-            seen = Finding.failure(self.area, check, what, "Let the user of the driver use it.", "SYSTEM_REFUSES")
-        found = seen if isinstance(seen, Finding) else Finding.ok(self.area, check, seen)
-        if found.outcome is Outcome.FAILURE:
-            self._failed = check
-        return found
-
-
-def look_at_checkpoint(checkpoint: Path, look: Callable[[list[Mapping[str, Any]]], T]) -> T | str:
-    """Return what ``look`` makes of the newest offset of each source; for a new query, that there is none yet.
-
-    A running query is not disturbed.
-
-    Raises:
-        OffsetError: it is no checkpoint, or cannot be read.
-    """
-    if _is_new(checkpoint):
-        return f"{checkpoint} is not there yet: a new query"
-    return look(_newest_offsets(checkpoint / "offsets"))
-
-
-def _is_new(checkpoint: Path) -> bool:
-    """Return whether a query would create or fill the folder; of a URL that is unknown."""
-    if _URL.match(str(checkpoint)):
-        return False
-    try:
-        return not any(checkpoint.iterdir())
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False  # reading its offsets says why
-
-
-def _newest_offsets(log: Path) -> list[Mapping[str, Any]]:
-    """Read Spark's OffsetSeqLog: a file per batch, with a version, metadata, and a line for each source.
-
-    A line of version 1 is an offset. In version 2, which Spark also writes for sources with a ``.name()``, the name or
-    number of the source and a colon stand before it.
-    """
-    try:
-        batches = [int(each.name) for each in log.iterdir() if re.fullmatch(r"[0-9]{1,18}", each.name)]
-        values = _parse_offsets(_read_file(log / str(max(batches))), log) if batches else []
-    except (OSError, ValueError, RecursionError) as error:
-        raise OffsetError(
-            "CHECKPOINT_UNREADABLE",
-            f"The offsets of the checkpoint cannot be read: {error}",
-            str(log),
-            "Give the folder that the option checkpointLocation names.",
-        ) from None
-    return [value for value in values if isinstance(value, Mapping) and not is_sentinel(value)]
-
-
-def _parse_offsets(text: str, log: Path) -> list[Any]:
-    version, _, *lines = [*text.split("\n"), ""]
-    if (found := _VERSION.fullmatch(version)) is None:
-        raise ValueError("the newest file does not begin with a version")
-    if found[1] not in {"1", "2"}:
-        raise OffsetError(
-            "CHECKPOINT_VERSION",
-            f"Spark wrote the offsets of the checkpoint in version {found[1]}, and this pack reads versions 1 and 2",
-            str(log),
-            "The query itself is not affected: Spark reads this log. Update this pack on the machine that runs the "
-            "command, or leave the checkpoint out.",
-        )
-    if found[1] == "2":
-        lines = [line[line.index(":") + 1 :] for line in lines if line]
-    return [json.loads(line) for line in lines if line.startswith("{")]
-
-
-def _read_file(path: Path) -> str:
-    """Return the text of a file; raises an `OSError` for a pipe in its place, which would be waited for."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "It is no regular file", str(path))
-        return file.read()
+            failed = check
+            what, fix = f"the operating system refuses it: {error}", "Let the user of the driver use it."
+            yield Finding(area, check, Outcome.FAILURE, what, fix, "SYSTEM_REFUSES")
+        else:
+            if isinstance(seen, ConnectorError):
+                yield Finding.from_error(area, check, seen, Outcome.WARNING)
+            else:
+                yield Finding(area, check, Outcome.OK, seen)
 
 
 def split_address(address: str, default_port: int) -> tuple[str, int]:
@@ -183,102 +87,49 @@ def split_address(address: str, default_port: int) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def look_up(host: str, port: int) -> str:
-    """Return the addresses of a name, as text; raise `ServiceUnavailableError` if the name is unknown here."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ServiceUnavailableError(
-            "NAME_UNKNOWN",
-            f"The name cannot be looked up: {_reason(error)}",
-            host,
-            "Correct the name; or add it to DNS or /etc/hosts of this machine, and of the executors.",
-        ) from None
-    return ", ".join(dict.fromkeys(str(each[4][0]) for each in found))
-
-
-def connect(host: str, port: int) -> str:
-    """Open and close a connection, and return its peer as text; raise `ServiceUnavailableError` without one."""
-    with _connected(host, port) as connection:
-        peer = connection.getpeername()
-        return f"{peer[0]} port {peer[1]} accepts connections"
-
-
-def tls_handshake(host: str, port: int, context: ssl.SSLContext) -> str:
-    """Return the negotiated version of TLS, as text; the context decides which certificates are accepted.
-
-    A server that asks for a client's certificate may refuse it after the handshake (TLS 1.3), so this waits a moment.
+def reach(host: str, port: int, *, tls: bool = False) -> str:
+    """Look a name up, connect, and negotiate TLS where asked; return the result as text.
 
     Raises:
-        CredentialsError: one side does not accept the other's certificate.
-        ServiceUnavailableError: the server does not speak TLS, or accepts no connection.
+        CredentialsError: the certificate of the server is not accepted.
+        ServiceUnavailableError: the name is unknown, no connection is accepted, or the server does not speak TLS.
     """
-    with _connected(host, port) as connection:
-        try:
-            with context.wrap_socket(connection, server_hostname=host) as secure:
-                secure.settimeout(_ALERT_SECONDS)
-                _wait_for_refusal(secure)
-                return f"{secure.version()}, the certificate is good for {host}"
-        except ssl.SSLCertVerificationError as error:
-            raise CredentialsError(
-                "TLS_CERTIFICATE",
-                f"The certificate of the server is not accepted: {error.verify_message}",
-                f"{host}:{port}",
-                "Give the authority that signed it, or the name that it was made for; a proxy that opens TLS needs "
-                "its own authority.",
-            ) from None
-        except ssl.SSLError as error:
-            if "CERTIFICATE" in str(error.reason or "").upper():
-                raise CredentialsError(
-                    "TLS_CLIENT_CERTIFICATE",
-                    f"The server does not accept this client's certificate: {error.reason}",
-                    f"{host}:{port}",
-                    "Give a certificate and key of a client that the server knows.",
-                ) from None
-            raise _no_tls(host, port, str(error.reason)) from None
-        except OSError as error:
-            raise _no_tls(host, port, _reason(error)) from None
-
-
-def clock_difference(host: str, port: int, context: ssl.SSLContext) -> float | None:
-    """Return the seconds, to about one, that this clock is ahead of a server's ``Date`` header; None without one."""
-    connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
     try:
-        connection.request("HEAD", "/")
-        date = connection.getresponse().getheader("Date")
-        return None if date is None else time.time() - parsedate_to_datetime(date).timestamp()
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
-
-
-def _wait_for_refusal(secure: ssl.SSLSocket) -> None:
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+    except (OSError, UnicodeError) as error:
+        action = "Correct the name; or add it to DNS or /etc/hosts of this machine, and of the executors."
+        what = f"The name cannot be looked up: {_reason(error)}"
+        raise ServiceUnavailableError("NAME_UNKNOWN", what, host, action) from None
     try:
-        secure.recv(1)
-    except TimeoutError:
-        return  # nothing was said against us
+        connection = socket.create_connection((host, port), _SECONDS)
+    except OSError as error:
+        action = "Check the port, that the server runs, and that no firewall or missing route is between."
+        what = f"No connection is accepted: {_reason(error)}"
+        raise ServiceUnavailableError("TCP_NO_CONNECTION", what, f"{host}:{port}", action) from None
+    with connection:
+        version = f", {_negotiate(connection, host, port)}" if tls else ""
+    return f"{host} is {address} and accepts connections on port {port}{version}"
 
 
-def _connected(host: str, port: int) -> socket.socket:
+def _negotiate(connection: socket.socket, host: str, port: int) -> str | None:
     try:
-        return socket.create_connection((host, port), _SECONDS)
+        with ssl.create_default_context().wrap_socket(connection, server_hostname=host) as secure:
+            return secure.version()
+    except ssl.SSLCertVerificationError as error:
+        raise CredentialsError(
+            "TLS_CERTIFICATE",
+            f"The certificate of the server is not accepted: {error.verify_message}",
+            f"{host}:{port}",
+            "Trust the authority that signed it (SSL_CERT_FILE), or use the name that it was issued for. A proxy that "
+            "opens TLS has its own authority.",
+        ) from None
     except OSError as error:
         raise ServiceUnavailableError(
-            "TCP_NO_CONNECTION",
-            f"No connection is accepted: {_reason(error)}",
+            "TLS_NOT_SPOKEN",
+            f"The TLS handshake failed: {_reason(error)}",
             f"{host}:{port}",
-            "Check the port, that the server runs, and that no firewall or missing route is between.",
+            "The port may be one without TLS, or a proxy may be between: correct port or protocol.",
         ) from None
-
-
-def _no_tls(host: str, port: int, reason: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError(
-        "TLS_NOT_SPOKEN",
-        f"The TLS handshake failed: {reason}",
-        f"{host}:{port}",
-        "The port may be one without TLS, or a proxy may be between: correct port or protocol.",
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -97,7 +97,7 @@ def check_search(browser: Chromium, address: str) -> str:
     codes = re.findall(r"^### `([A-Z_.]+)`$", text, re.MULTILINE)
     assert len(codes) > 100
     parts = {"_".join(code.split("_")[:2]) for code in codes if code.count("_") > 1}
-    browser.open(f"{address}/search.html?q=CHECKPOINT_UNREADABLE")
+    browser.open(f"{address}/search.html?q=SPOOL_NOT_WRITABLE")
     wait_for(browser, "document.querySelectorAll('ul.search > li').length")
     found = browser.value(f"{_SEARCH}({json.dumps([*codes, *parts])})")
     lost = [word for word, results in found.items() if not any("reference/errors" in each for each in results)]

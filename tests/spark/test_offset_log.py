@@ -1,4 +1,4 @@
-"""The offset log of version 2, which Spark writes for named sources: every source reads on, and the doctor reads it."""
+"""The offset log of version 2, which Spark writes for named sources: every source reads on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 from connectors import register
-from connectors.core.diagnostics import Finding, Outcome
-from connectors.core.formats import connector_of
-from connectors.doctor import check_source
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
 from tests.contract.kinesis_harness import KinesisEfoHarness, KinesisHarness
@@ -61,16 +58,6 @@ def run(rows: DataFrame, checkpoint: Path, key: str) -> dict[int, list[Any]]:
     return found
 
 
-def checkpoint_finding(harness: SourceHarness, checkpoint: Path) -> Finding:
-    """What the doctor says of the checkpoint."""
-    connector = connector_of(FORMATS[harness.name])
-    assert connector is not None
-    (found,) = [
-        each for each in check_source(connector, harness.options(), {}, checkpoint) if each.check == "checkpoint"
-    ]
-    return found
-
-
 @pytest.mark.parametrize("name", ["", "orders_1"], ids=["version", "name"])
 def test_a_query_with_the_newer_log_keeps_its_limit_repeats_its_batch_and_goes_on(
     spark: SparkSession, harness: SourceHarness, name: str, tmp_path: Path
@@ -93,6 +80,3 @@ def test_a_query_with_the_newer_log_keeps_its_limit_repeats_its_batch_and_goes_o
     together = before | after
     assert sorted(key for batch in together.values() for key in batch) == sorted([*keys, *more])
     assert max(map(len, together.values())) <= LIMIT
-    found = checkpoint_finding(harness, checkpoint)
-    assert found.outcome is Outcome.OK, found
-    assert "no offset" not in found.found

@@ -488,10 +488,9 @@ class NoPandas:
 """
 DECODE_WITHOUT_PANDAS = f"""
 {NO_PANDAS}
-import json, os
+import json
 from pyspark.sql import SparkSession, functions as F
 from connectors.avro import from_avro, to_avro
-from connectors.doctor.environment import check_environment
 from connectors.json import from_json_registry
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 
@@ -525,8 +524,7 @@ def found(functions):
 sys.meta_path.insert(0, NoPandas())
 driver = found(readers | writers)
 sys.meta_path.pop(0)
-doctor = [each.code for each in check_environment(os.environ) if each.check == "pandas"]
-print(json.dumps({{"driver": driver, "worker": found(readers), "doctor": doctor}}))
+print(json.dumps({{"driver": driver, "worker": found(readers)}}))
 """
 
 
@@ -553,7 +551,7 @@ def test_a_function_that_needs_pandas_says_which_extra_brings_it(tmp_path: Path)
     assert written == {"to_avro": "02", "to_protobuf": "0805"}
     decoded = {"from_avro": 1, "from_protobuf": 5, "from_json_registry": 7, "register_sql": 5}
     if hasattr(spark_functions, "arrow_udf"):
-        assert (found["driver"], found["worker"], found["doctor"]) == (decoded, decoded, [""])
+        assert (found["driver"], found["worker"]) == (decoded, decoded)
         return
     for where in ("driver", "worker"):
         for name, text in found[where].items():
@@ -561,7 +559,6 @@ def test_a_function_that_needs_pandas_says_which_extra_brings_it(tmp_path: Path)
             assert f"[PACKAGES_MISSING] not installed: pandas>=2.2,<3 ({function} on Spark 4.0." in text, (where, text)
             assert "Install the extra pandas: pip install" in text
             assert "here and on every executor" in text
-    assert found["doctor"] == ["PACKAGES_MISSING"]
 
 
 def test_frames_of_glue_are_written_and_read(spark: SparkSession) -> None:

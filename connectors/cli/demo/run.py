@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.ipc
 
 from connectors.cli.demo.job import LOG_NAME, sink_files
-from connectors.core.diagnostics import connect, look_up
+from connectors.core.diagnostics import reach
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.spool.admin.survey import stats
@@ -140,8 +140,7 @@ def _check_endpoint(endpoint: str) -> None:
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
         raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint, "Give it like --endpoint localhost:8085.")
-    look_up(host.strip("[]"), int(port))
-    connect(host.strip("[]"), int(port))
+    reach(host.strip("[]"), int(port))
 
 
 def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress, stopped: threading.Event) -> None:

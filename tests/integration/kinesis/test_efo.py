@@ -1172,7 +1172,7 @@ def test_a_query_with_the_spool_of_a_cache_is_told_to_take_another_folder(efo: E
         efo.until_live(query)
         values += efo.rig.put(10)
         efo.rig.drain(query, values)
-    findings = {each.check: each for each in check_spool(efo.spool, "pubsub", ("projects/p/subscriptions/s",), 1, None)}
+    findings = {each.check: each for each in check_spool(str(efo.spool), "pubsub", ("projects/p/subscriptions/s",), 1)}
     assert findings["content"].code == "SPOOL_IS_CACHE"
     assert "spoolLocation of its own" in findings["content"].fix
     with pytest.raises(SpoolError, match="SPOOL_IS_CACHE"):

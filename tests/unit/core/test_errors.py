@@ -16,8 +16,8 @@ from tools.reference_errors import error_codes
 ROOT = Path(__file__).parents[3]
 CODES = {code.code: code for group in error_codes().values() for code in group}
 NO_CODES = {"KAFKA_STORAGE_ERROR", "OFFSET_NOT_AVAILABLE", "OFFSET_OUT_OF_RANGE"}  # responses of brokers
-NO_CODES |= {"ARROW_DEFAULT_MEMORY_POOL", "ARROW_PRE_0_15_IPC_FORMAT", "PUBSUB_EMULATOR_HOST", "TCP_QUICKACK"}
-NO_CODES |= {"JAVA_HOME", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_REMOTE"}
+NO_CODES |= {"ARROW_DEFAULT_MEMORY_POOL", "PUBSUB_EMULATOR_HOST", "TCP_QUICKACK"}
+NO_CODES |= {"JAVA_HOME", "SPARK_HOME", "SPARK_LOCAL_IP"}
 SOURCES = [
     path
     for path in sorted((ROOT / "connectors").rglob("*.py"))
@@ -25,7 +25,7 @@ SOURCES = [
 ]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in SOURCES}
 WORD = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?"
-CLASSES = {"analysis_error": "ProtobufAnalysisError", "data_error": "ProtobufDataError"}
+CLASSES = {"analysis_error": "ProtobufAnalysisError", "data_error": "ProtobufDataError", "FindingError": "finding"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -218,8 +218,8 @@ def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
     code = """
 from itertools import islice
 from connectors.core.formats import connector_of
-from connectors.doctor import check_source
-for found in islice(check_source(connector_of("pubsub"), {}, {}, None), 2):
+from connectors.cli.doctor import check_source
+for found in islice(check_source(connector_of("pubsub"), {}, {}), 2):
     print(found.check, found.outcome, found.code, found.fix)
 """
     assert run(code, "ptars") == [
@@ -289,7 +289,7 @@ def test_every_extra_that_an_error_names_exists() -> None:
     assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
         re.findall(
-            r"(?:extra_imports\(|connector_named\(|packages\(steps, |extra=|['\"](?:this|the) command[ a-z]*['\"], )"
+            r"(?:extra_imports\(|connector_named\(|packages_missing\(\[PANDAS\], where, |extra=|['\"](?:this|the) command[ a-z]*['\"], )"
             r"['\"]([\w,]+)['\"]",
             text,
         )

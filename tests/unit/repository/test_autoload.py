@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import connectors
+from connectors.cli.doctor.machine import check_workers
 from connectors.core.extras import install_command
-from connectors.doctor.spark_workers import check_workers
 
 ROOT = Path(__file__).parents[3]
 AUTOLOAD = ROOT / "autoload"

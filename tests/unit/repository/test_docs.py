@@ -82,7 +82,7 @@ def test_a_name_that_does_not_exist_is_found(text: str, found: str) -> None:
         '```python\na.writeStream.format("parquet").option("compression", "zstd")\n```',
         '```python\na.readStream.format("kafka_py").option("kafka.security.protocol", "SSL")\n```',
         '`connectors spool`, `connectors spool verify "$SPOOL" --json` and `./dev --lowest test`',
-        "[see](#two-and-more) [there](how-to/doctor.md#what-it-looks-at)\n\n## Two, and `more`!",
+        "[see](#two-and-more) [there](how-to/doctor.md#what-it-checks)\n\n## Two, and `more`!",
         "| a | b |\n|---|---|\n| `map<a:b>`\\|2 | <https://example.org> |\n\n[c](https://a.b) array[1][2]\n<!-- x -->",
         "`connectors.spool.stats(...)`, `SPOOL_OTHER`, `availableNowQuiet=1s`, `foreachBatch`, `docs/how-to/*.md`",
     ],

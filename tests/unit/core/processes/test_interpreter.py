@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.cli.doctor.machine import check_workers
 from connectors.cli.protos import build_descriptor_set
 from connectors.core.diagnostics import Outcome
 from connectors.core.processes.interpreter import (
@@ -18,7 +19,6 @@ from connectors.core.processes.interpreter import (
     python_environment,
     without_present_folder,
 )
-from connectors.doctor.spark_workers import check_workers
 from connectors.kafka.client.fast_path import native_reason
 from connectors.session import python_fault
 from connectors.testing.process import ServerProcess, start_bound_process

@@ -7,21 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 import connectors
+from connectors.cli.doctor.machine import check_machine, check_workers
 from connectors.cli.main import app
 from connectors.core.diagnostics import Finding, Outcome
-from connectors.doctor.environment import check_java, check_spark
-from connectors.doctor.spark_workers import check_workers
-from tests.servers.java import find_java
 
-Check = Callable[[Mapping[str, str]], Iterator[Finding]]
 ROOT = Path(__file__).parents[3]
 
 
@@ -30,25 +26,24 @@ def in_a_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-NO_PANDAS = "ModuleNotFoundError: No module named 'pandas'"
-
-
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a driver without faults, with changes; an empty value takes a variable away."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
-    found = {**kept, "PYSPARK_PYTHON": sys.executable, **changes}
-    return {name: value for name, value in found.items() if value}
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
+    changed = {**own, "PYSPARK_PYTHON": sys.executable, **changes}
+    return {name: value for name, value in changed.items() if value}
 
 
-def only_bad(check: Check, environ: Mapping[str, str]) -> Finding:
-    """The one finding that is not ok; it has a fix."""
-    [bad] = [each for each in check(environ) if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert bad.fix
+def only_bad(environ: Mapping[str, str], area: str = "python") -> Finding:
+    """The one finding of an area that is neither ok nor skipped; it is a failure and has a fix."""
+    findings = [finding for finding in check_machine(environ) if finding.area == area]
+    [bad] = [finding for finding in findings if finding.outcome not in {Outcome.OK, Outcome.SKIPPED}]
+    assert (bad.outcome, bool(bad.fix)) == (Outcome.FAILURE, True)
     return bad
 
 
 def program(path: Path, text: str) -> Path:
     """An executable."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
     return path
@@ -62,155 +57,98 @@ def module(folder: Path, name: str, text: str) -> dict[str, str]:
     return environment(PYTHONPATH=str(folder))
 
 
-def test_a_machine_that_is_well_has_no_complaint() -> None:
-    findings = [*check_workers(environment()), *check_spark(environment())]
-    assert {each.outcome for each in findings} == {Outcome.OK}
-    assert {each.check for each in findings} >= {"worker", "worker version", "pyarrow", "pandas", "pack", "neighbours"}
+def test_a_machine_without_faults_has_no_complaint() -> None:
+    findings = [finding for finding in check_machine(environment()) if finding.area != "java"]
+    assert {finding.outcome for finding in findings} == {Outcome.OK}
+    assert {finding.check for finding in findings} == {"driver", "worker", "pyarrow", "pack", "neighbours", "version"}
 
 
 def test_workers_whose_python_is_absent_are_reported(tmp_path: Path) -> None:
-    bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(tmp_path / "python9")))
+    bad = only_bad(environment(PYSPARK_PYTHON=str(tmp_path / "python9")))
     assert bad.code == "PYTHON_WORKER_MISSING"
     assert sys.executable in bad.fix
 
 
-def test_without_pyspark_python_the_first_python3_of_the_path_is_looked_at(tmp_path: Path) -> None:
+def test_without_pyspark_python_the_first_python3_of_the_path_is_checked(tmp_path: Path) -> None:
     program(tmp_path / "python3", f'exec {sys.executable} -S "$@"\n')
-    environ = environment(PYSPARK_PYTHON="", PATH=f"{tmp_path}:/usr/bin:/bin")
-    codes = [each.code for each in check_workers(environ) if each.code]
-    assert codes == ["ARROW_MISSING", "PACK_MISSING"]
+    assert only_bad(environment(PYSPARK_PYTHON="", PATH=f"{tmp_path}:/usr/bin:/bin")).code == "ARROW_MISSING"
 
 
 def test_workers_whose_python_does_not_run_are_reported_with_its_last_words(tmp_path: Path) -> None:
     python = program(tmp_path / "python", "echo 'No module named encodings' >&2; exit 1\n")
-    bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(python)))
+    bad = only_bad(environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_WORKER_BROKEN"
     assert "encodings" in bad.found
 
 
-def test_workers_without_pandas_are_told_what_needs_it(tmp_path: Path) -> None:
-    packages: dict[str, Any] = {"pyarrow": {"version": "20.0.0"}, "pandas": {"error": NO_PANDAS}}
-    packages["connectors"] = {"version": "", "file": str(ROOT / "connectors" / "__init__.py")}
-    seen = {"version": [*sys.version_info[:3]], "executable": sys.executable, "packages": packages, "neighbours": []}
-    python = program(tmp_path / "python", f"cat <<'END'\n{json.dumps(seen)}\nEND\n")
-    found = {each.check: each for each in check_workers(environment(PYSPARK_PYTHON=str(python)))}
-    assert found["pandas"].outcome is Outcome.OK
-    for user in ("toPandas()", "Spark Connect", "spark-pipelines"):
-        assert user in found["pandas"].found
-
-
 def test_workers_of_another_python_version_are_reported(tmp_path: Path) -> None:
-    packages = {"pyarrow": {"version": "20.0.0"}, "pandas": {"version": "2.3.0"}}
-    packages["connectors"] = {"version": "", "file": str(ROOT / "connectors" / "__init__.py")}
-    seen = {"version": [3, 9, 1], "executable": "/usr/bin/python3.9", "packages": packages, "neighbours": []}
-    python = program(tmp_path / "python", f"echo '{json.dumps(seen)}'\n")
-    bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(python)))
+    python = program(tmp_path / "python", f"echo '{json.dumps({'version': [3, 9, 1]})}'\n")
+    bad = only_bad(environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_VERSIONS_DIFFER"
     assert "3.9.1" in bad.found
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "code", "outcome"),
+    ("name", "text", "code"),
     [
-        ("pyarrow.py", "__version__ = '17.0.0'", "ARROW_TOO_OLD", Outcome.FAILURE),
-        ("pyarrow.py", "raise ImportError('libarrow.so: no such file')", "ARROW_MISSING", Outcome.FAILURE),
-        ("pandas.py", "__version__ = '3.0.1'", "PANDAS_VERSION", Outcome.WARNING),
-        ("pandas.py", "__version__ = '2.1.0'", "PANDAS_VERSION", Outcome.WARNING),
-        ("pandas.py", "raise ValueError('numpy.dtype size changed')", "PANDAS_BROKEN", Outcome.WARNING),
-        ("connectors/__init__.py", "", "PACK_SHADOWED", Outcome.FAILURE),
-        ("connectors.py", "__version__ = '9'", "PACK_SHADOWED", Outcome.FAILURE),
-        ("pyspark_bad.py", "raise RuntimeError('no licence')", "NEIGHBOUR_BROKEN", Outcome.FAILURE),
-        ("pyspark_bad.py", "raise SystemExit(3)", "NEIGHBOUR_BROKEN", Outcome.FAILURE),
+        ("pyarrow.py", "__version__ = '17.0.0'", "ARROW_TOO_OLD"),
+        ("pyarrow.py", "raise ImportError('libarrow.so: no such file')", "ARROW_MISSING"),
+        ("connectors/__init__.py", "", "PACK_SHADOWED"),
+        ("connectors.py", "__version__ = '9'", "PACK_SHADOWED"),
+        ("connectors.py", "raise ImportError", "PACK_MISSING"),
+        ("pyspark_bad.py", "raise RuntimeError('no licence')", "NEIGHBOUR_BROKEN"),
+        ("pyspark_bad.py", "raise SystemExit(3)", "NEIGHBOUR_BROKEN"),
     ],
 )
-def test_a_package_that_is_wrong_for_the_workers_is_reported(
-    tmp_path: Path, name: str, text: str, code: str, outcome: Outcome
-) -> None:
-    bad = only_bad(check_workers, module(tmp_path / "theirs", name, text))
-    assert (bad.code, bad.outcome) == (code, outcome)
+def test_a_package_that_is_wrong_for_the_workers_is_reported(tmp_path: Path, name: str, text: str, code: str) -> None:
+    assert only_bad(module(tmp_path / "theirs", name, text)).code == code
+
+
+def test_a_pack_of_another_version_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "theirs" / "connectors" / "core").mkdir(parents=True)
+    (tmp_path / "theirs" / "connectors" / "core" / "errors.py").touch()
+    bad = only_bad(module(tmp_path / "theirs", "connectors/__init__.py", "__version__ = '0.0.1'"))
+    assert (bad.code, "0.0.1" in bad.found) == ("PACK_VERSIONS_DIFFER", True)
 
 
 def test_a_folder_named_connectors_where_the_user_starts_shadows_the_pack(tmp_path: Path) -> None:
     (tmp_path / "connectors").mkdir()
     assert {each.outcome for each in check_workers(environment())} == {Outcome.OK}, "without __init__.py it does not"
     (tmp_path / "connectors" / "__init__.py").touch()
-    assert only_bad(check_workers, environment()).code == "PACK_SHADOWED"
+    assert only_bad(environment()).code == "PACK_SHADOWED"
 
 
 def test_two_neighbours_with_one_format_are_reported(tmp_path: Path) -> None:
     text = "class DefaultSource:\n    name = staticmethod(lambda: 'shop')\n"
     module(tmp_path / "theirs", "pyspark_first.py", text)
-    bad = only_bad(check_workers, module(tmp_path / "theirs", "pyspark_second.py", text))
-    assert bad.code == "NEIGHBOUR_CLASH"
-
-
-def test_arrows_old_format_is_reported() -> None:
-    assert only_bad(check_workers, environment(ARROW_PRE_0_15_IPC_FORMAT="1")).code == "ARROW_OLD_FORMAT"
+    assert only_bad(module(tmp_path / "theirs", "pyspark_second.py", text)).code == "NEIGHBOUR_CLASH"
 
 
 def test_a_spark_home_of_another_spark_is_reported(tmp_path: Path) -> None:
     (tmp_path / "RELEASE").write_text("Spark 3.5.1 (git revision fd86f85e181) built for Hadoop 3.3.4\n")
-    bad = only_bad(check_spark, environment(SPARK_HOME=str(tmp_path)))
-    assert bad.code == "SPARK_HOME_DIFFERS"
-    assert "3.5.1" in bad.found
+    bad = only_bad(environment(SPARK_HOME=str(tmp_path)), "spark")
+    assert (bad.code, "3.5.1" in bad.found) == ("SPARK_HOME_DIFFERS", True)
 
 
 @pytest.mark.parametrize(
-    ("setting", "code"),
+    ("text", "code"),
     [
-        ("spark.python.worker.reuse  false", "SPARK_WORKER_REUSE"),
-        ("spark.speculation=true", "SPARK_SPECULATION"),
+        ("", "JAVA_MISSING"),
+        ("echo '    java.specification.version = 1.8' >&2\n", "JAVA_TOO_OLD"),
+        ("echo 'cannot execute binary file'; exit 126\n", "JAVA_BROKEN"),
     ],
 )
-def test_a_setting_of_spark_that_costs_is_reported(tmp_path: Path, setting: str, code: str) -> None:
-    (tmp_path / "spark-defaults.conf").write_text(f"# ours\n{setting}\n")
-    assert only_bad(check_spark, environment(SPARK_CONF_DIR=str(tmp_path))).code == code
-    name, value = setting.replace("=", " ").split()
-    shell = environment(PYSPARK_SUBMIT_ARGS=f"--conf {name}={value} pyspark-shell")
-    assert only_bad(check_spark, shell).code == code
+def test_a_java_that_spark_cannot_use_is_reported(tmp_path: Path, text: str, code: str) -> None:
+    if text:
+        program(tmp_path / "bin" / "java", text)
+    bad = only_bad(environment(JAVA_HOME=str(tmp_path)), "java")
+    assert (bad.code, str(tmp_path) in bad.found) == (code, True)
 
 
-def java(tmp_path: Path, text: str) -> dict[str, str]:
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin" / "java", text)
-    return environment(JAVA_HOME=str(tmp_path))
-
-
-def test_java_that_is_absent_is_reported(tmp_path: Path) -> None:
-    assert only_bad(check_java, environment(JAVA_HOME="", PATH=str(tmp_path))).code == "JAVA_MISSING"
-    wrong = only_bad(check_java, environment(JAVA_HOME=str(tmp_path)))
-    assert wrong.code == "JAVA_MISSING"
-    assert str(tmp_path) in wrong.found
-
-
-def test_java_that_is_too_old_is_reported(tmp_path: Path) -> None:
-    said = "echo '    java.specification.version = 1.8' >&2\n"
-    assert only_bad(check_java, java(tmp_path, said)).code == "JAVA_TOO_OLD"
-
-
-def test_java_that_does_not_run_is_reported(tmp_path: Path) -> None:
-    bad = only_bad(check_java, java(tmp_path, "echo 'cannot execute binary file'; exit 126\n"))
-    assert bad.code == "JAVA_BROKEN"
-    assert "cannot execute" in bad.found
-
-
-def test_a_java_without_the_modules_of_spark_is_reported(tmp_path: Path) -> None:
-    found = find_java(os.environ)
-    if found is None:
-        pytest.skip("there is no Java here")
-    # As a runtime from jlink answers: it has no jdk.incubator.vector.
-    trimmed = (
-        f'case "$*" in *incubator*) echo "Module jdk.incubator.vector not found"; exit 1;; esac\nexec "{found}" "$@"'
-    )
-    assert only_bad(check_java, java(tmp_path, trimmed)).code == "JAVA_TRIMMED"
-
-
-def test_a_java_that_is_whole_is_well() -> None:
-    found = find_java(os.environ)
-    if found is None:
-        pytest.skip("there is no Java here")
-    findings = list(check_java(environment(PATH=str(found.parent), JAVA_HOME="")))
-    assert [each.outcome for each in findings] == [Outcome.OK] * 2
+def test_a_java_that_is_new_enough_is_ok(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "java", "echo '    java.specification.version = 17' >&2\n")
+    [java] = [finding for finding in check_machine(environment(JAVA_HOME=str(tmp_path))) if finding.area == "java"]
+    assert (java.outcome, "Java 17" in java.found) == (Outcome.OK, True)
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
@@ -220,7 +158,7 @@ def doctor(*arguments: str, **environ: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *arguments], env={**environ, "PYTHONPATH": None, "SPARK_HOME": None})
 
 
-def test_the_command_ends_with_1_and_prints_each_mend_without_colours_into_a_pipe(tmp_path: Path) -> None:
+def test_the_command_ends_with_1_and_prints_each_fix_without_colours_into_a_pipe(tmp_path: Path) -> None:
     done = doctor(PYSPARK_PYTHON=str(tmp_path / "python9"), JAVA_HOME=str(tmp_path))
     assert done.exit_code == 1
     assert "PYTHON_WORKER_MISSING" in done.stdout
@@ -266,13 +204,12 @@ def test_a_secret_is_refused_in_an_argument_and_taken_from_a_file(source: str, n
     assert "The option nothing is unknown" in done.stdout
 
 
-@pytest.mark.parametrize("about", [["-o", "subscribe=orders"], ["--checkpoint", "/data/checkpoint"]])
-def test_what_is_about_a_source_needs_its_format(about: list[str]) -> None:
-    done = doctor(*about)
+def test_what_is_about_a_source_needs_its_format() -> None:
+    done = doctor("-o", "subscribe=orders")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        "[OPTION_MISSING] --options, --option and --checkpoint are about a source, and none is named (--format). "
-        "Give --format pubsub, kinesis or kafka_py.\n"
+        "[OPTION_MISSING] --options and --option are about a source, and none is named (--format). "
+        "Give one of kafka_py, kinesis, pubsub.\n"
     )
 
 

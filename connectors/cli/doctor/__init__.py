@@ -1,4 +1,4 @@
-"""The command ``connectors doctor``: one line for each check, with its fix."""
+"""The command ``connectors doctor``: one line for each check of this machine and of a source, with its fix."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import json as json_text
 import os
 import sys
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from connectors.cli.doctor.machine import check_machine
 from connectors.cli.errors import console, named_errors
 from connectors.cli.options import OPTIONS_FILE, read_options
-from connectors.core.diagnostics import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome, run_checks
 from connectors.core.errors import OptionError
-from connectors.core.extras import not_installed
-from connectors.core.formats import connector_of
-from connectors.core.options.declaration import Option, secret_options
-from connectors.doctor import diagnose
+from connectors.core.extras import not_installed, packages_missing
+from connectors.core.formats import CONNECTORS, Connector, connector_of
+from connectors.core.options.declaration import secret_options
 
 _STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILURE: "bold red", Outcome.SKIPPED: "dim"}
 
@@ -35,7 +36,6 @@ def doctor(
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="One more option; no secrets here. Repeatable."),
     ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="The query's checkpoint, to hold against the source.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Find what keeps a stream from running: Python, Java, Spark, network, authentication, resource, spool.
@@ -47,15 +47,16 @@ def doctor(
     screen = console()
     findings: list[Finding] = []
     with named_errors(json=json):
-        options = read_options(_secrets(source), source or "", options_file, option or [])
-        if source is None and (options or checkpoint is not None):
-            raise OptionError(
-                "OPTION_MISSING",
-                "--options, --option and --checkpoint are about a source, and none is named",
-                "--format",
-                "Give --format pubsub, kinesis or kafka_py.",
-            )
-        for finding in diagnose(source, options, os.environ, checkpoint):
+        connector = _connector(source)
+        # The doctor says so where the packages of a connector are not installed.
+        is_usable = connector is not None and not not_installed(connector.needs)
+        secrets = secret_options(*connector.option_classes().values()) if connector and is_usable else {}
+        options = read_options(secrets, source or "", options_file, option or [])
+        if connector is None and options:
+            what, action = "--options and --option are about a source, and none is named", f"Give {_formats()}."
+            raise OptionError("OPTION_MISSING", what, "--format", action)
+        of_source = iter(()) if connector is None else check_source(connector, options, os.environ)
+        for finding in chain(check_machine(os.environ), of_source):
             findings.append(finding)
             if not json:
                 _print(screen, finding, new_area=len(findings) == 1 or findings[-2].area != finding.area)
@@ -72,12 +73,29 @@ def doctor(
     raise typer.Exit(1 if counts[Outcome.FAILURE] else 0)
 
 
-def _secrets(source: str | None) -> dict[str, Option]:
-    """Return the secret options of a format; none where its packages are not installed, which the doctor will say."""
+def check_source(connector: Connector, options: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the packages of a connector, then what a stream with these options needs; change nothing."""
+
+    def packages() -> Iterator[str]:
+        if missing := not_installed(connector.needs):
+            raise packages_missing(missing, connector.format, connector.package)
+        yield f"those of the extra {connector.package} are installed"
+
+    for finding in run_checks(connector.format, ("packages",), packages()):
+        yield finding
+        if finding.outcome is Outcome.OK:
+            yield from connector.module("doctor").diagnose(options, environ)
+
+
+def _connector(source: str | None) -> Connector | None:
     connector = connector_of(source or "")
-    if connector is None or not_installed(connector.needs):
-        return {}
-    return secret_options(*connector.option_classes().values())
+    if source is not None and connector is None:
+        raise OptionError("FORMAT_UNKNOWN", f"The doctor knows no format {source!r}", "--format", f"Give {_formats()}.")
+    return connector
+
+
+def _formats() -> str:
+    return f"one of {', '.join(sorted(connector.format for connector in CONNECTORS))}"
 
 
 def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:
