@@ -1,7 +1,7 @@
-"""Makes docs/pictures anew: what the doctor says of planted faults, and a stream in `connectors watch` and its report.
+"""Makes docs/pictures anew: what the doctor says of planted faults, and a stream in `connectors watch`.
 
 Run by ``python -m tools.pictures``. The stream is real up to Spark: a server, fetchers, a spool, a reader; the protocol
-driver of `connectors.testing` plays Spark's part, so no Java is needed. The picture of the report needs Chromium.
+driver of `connectors.testing` plays Spark's part, so no Java is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,18 +97,6 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def screenshot(page: Path, target: Path) -> bool:
-    """A picture of a page; False where there is no Chromium."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        return False
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1750"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    flags += [f"--user-data-dir={page.parent / 'chromium'}", "--virtual-time-budget=5000"]  # until the charts are drawn
-    subprocess.run([chromium, *flags, f"--screenshot={target}", page.as_uri()], check=True, capture_output=True)
-    return True
-
-
 def main() -> None:
     """Make all of them."""
     TARGET.mkdir(exist_ok=True)
@@ -127,9 +114,7 @@ def main() -> None:
             + "\n"
             + command("watch --once FOLDER/orders.jsonl", folder)
         )
-        (TARGET / "watch.txt").write_text(text + "\n" + command("report FOLDER/orders.jsonl", folder))
-        if not screenshot(folder / "orders.html", TARGET / "report.png"):
-            sys.stdout.write("report.png is as it was: there is no Chromium here\n")
+        (TARGET / "watch.txt").write_text(text)
 
 
 if __name__ == "__main__":

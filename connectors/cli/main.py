@@ -1,4 +1,4 @@
-"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report``, ``protos`` and ``spool``."""
+"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``protos`` and ``spool``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from connectors import __version__
 from connectors.cli.doctor import doctor
 from connectors.cli.errors import console, named_errors
 from connectors.cli.fetch import fetch
-from connectors.cli.observe import report, watch
 from connectors.cli.protos import protos_commands
 from connectors.cli.spool import spool_commands
+from connectors.cli.watch import watch
 from connectors.core.errors import ConnectorError
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming sources and sinks for PySpark.")
 app.command()(doctor)
 app.command()(watch)
-app.command()(report)
 app.command()(fetch)
 app.add_typer(protos_commands, name="protos")
 app.add_typer(spool_commands, name="spool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,6 @@ import typer
 from rich.text import Text
 
 from connectors.cli.errors import console, named_errors
-from connectors.cli.proto_roots import find_roots
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.protoc import place_of, run_protoc
 
@@ -31,6 +30,9 @@ def build_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Holds the .proto files.")],
     *,
     output: Annotated[Path | None, typer.Option(help="The file to write; FOLDER.desc here, if absent.")] = None,
+    root: Annotated[
+        list[Path] | None, typer.Option("--root", help="Where names of imports begin, if not in FOLDER. Repeatable.")
+    ] = None,
     include: Annotated[
         list[Path] | None, typer.Option("--include", "-I", help="One more folder where imports are. Repeatable.")
     ] = None,
@@ -40,19 +42,19 @@ def build_command(
 ) -> None:
     """Compile all .proto files of a folder, with what they import, into one descriptor set.
 
-    Where imports begin is found by the imports: FOLDER, a folder in it such as third_party, or one of --include. Of
+    A file is imported by its name below a root: FOLDER, or the deepest --root that holds it, such as third_party. Of
     equal copies one is taken. Imports of protobuf itself, google/protobuf/..., are found without --include.
     """
     target = output or Path(f"{folder.resolve().name}.desc")
     with named_errors(extra="protos"):
-        files, warnings = build_descriptor_set(folder, target, include or [], exclude or [])
+        files, warnings = build_descriptor_set(folder, target, root or [], include or [], exclude or [])
     if warnings:
         console(stderr=True).print(Text(warnings))
     console(soft_wrap=True).print(Text(f"{target}: {files} files and what they import"))
 
 
 def build_descriptor_set(
-    folder: Path, target: Path, includes: Sequence[Path], excludes: Sequence[str] = ()
+    folder: Path, target: Path, roots: Sequence[Path], includes: Sequence[Path], excludes: Sequence[str] = ()
 ) -> tuple[int, str]:
     """Write a descriptor set; return how many files it was made of, and what protoc warned of.
 
@@ -60,28 +62,23 @@ def build_descriptor_set(
         ConnectorError: there is no .proto file, one has a name that is none, two files have one name, protoc refuses
             one, or the target cannot be written.
     """
-    import grpc_tools  # type: ignore[import-untyped]  # noqa: PLC0415 - needs the extra protos
+    import grpc_tools  # type: ignore[import-untyped]  # noqa: F401, PLC0415 - needs the extra protos
 
     # Absolute: protoc takes a name that begins with - for an option, and one with @ for a file of options.
-    given = {Path(os.path.abspath(path)): path for path in (folder, *includes)}  # noqa: PTH100 - resolve() follows links
-    top = next(iter(given))
-    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in _sources(folder, top, excludes)}
-    brought = Path(grpc_tools.__file__).parent / "_proto"
-    plan = find_roots(texts, tuple(given), (path.relative_to(brought).as_posix() for path in brought.rglob("*.proto")))
-    if plan.collisions:
-        one, other = plan.collisions[0]
-        raise ConnectorError(
-            "PROTOS_COLLIDE",
-            f"{_shown(str(one), given)} and {_shown(str(other), given)} are imported by one name and differ",
-            str(folder),
-            "Leave one of them out by --exclude, or compile their folders one by one.",
-        )
-    options = ["--include_imports", f"--descriptor_set_out={target.absolute()}", *(f"-I{root}" for root in plan.roots)]
-    for name in plan.files:
+    absolute = {path: Path(os.path.abspath(path)) for path in (*includes, *roots, folder)}  # noqa: PTH100 - resolve() follows links
+    shown, top = {full: path for path, full in absolute.items()}, absolute[folder]
+    import_roots = {absolute[path] for path in roots}
+    if not any(top.is_relative_to(path) for path in import_roots):
+        import_roots.add(top)
+    files = _named(_sources(folder, top, excludes), import_roots, shown)
+    for name in files:
         _refuse_argument(name, folder)
+    options = ["--include_imports", f"--descriptor_set_out={target.absolute()}"]
+    deepest_first = sorted(import_roots, key=lambda path: -len(path.parts))
+    options += [f"-I{path}" for path in (*deepest_first, *(absolute[path] for path in includes))]
     with TemporaryDirectory() as empty:  # there, protoc takes a name as that below a root
-        accepted, printed = run_protoc([*options, *plan.files], folder=empty)
-    printed = _shown(_by_path(printed, plan.files), given)
+        accepted, printed = run_protoc([*options, *files], folder=empty)
+    printed = _shown(_by_path(printed, files), shown)
     if not accepted:
         place, what, more = place_of(printed)
         raise ConnectorError(
@@ -90,7 +87,7 @@ def build_descriptor_set(
             place or str(target),
             _advice(place, what),
         )
-    return len(plan.files), printed
+    return len(files), printed
 
 
 def _sources(folder: Path, top: Path, excludes: Sequence[str]) -> list[Path]:
@@ -106,6 +103,27 @@ def _sources(folder: Path, top: Path, excludes: Sequence[str]) -> list[Path]:
     return [top / name for name in names]
 
 
+def _named(paths: Sequence[Path], roots: Collection[Path], shown: Mapping[Path, Path]) -> dict[str, Path]:
+    """Return the files by the name under which each is imported; of equal copies, the one nearest to the top."""
+    files: dict[str, Path] = {}
+    texts: set[bytes] = set()
+    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
+        root = max((root for root in roots if path.is_relative_to(root)), key=lambda root: len(root.parts))
+        name, text = path.relative_to(root).as_posix(), path.read_bytes()
+        if text in texts:
+            continue
+        if name in files:
+            raise ConnectorError(
+                "PROTOS_COLLIDE",
+                f"{_shown(str(files[name]), shown)} and {_shown(str(path), shown)} are imported by one name and differ",
+                name,
+                "Leave one of them out by --exclude, or compile their folders one by one.",
+            )
+        texts.add(text)
+        files[name] = path
+    return files
+
+
 def _by_path(printed: str, files: Mapping[str, Path]) -> str:
     """Return messages of protoc with the paths of files where it gives the names of imports."""
     for name in sorted(files, key=len, reverse=True):
@@ -115,9 +133,9 @@ def _by_path(printed: str, files: Mapping[str, Path]) -> str:
     return printed
 
 
-def _shown(text: str, given: Mapping[Path, Path]) -> str:
+def _shown(text: str, shown: Mapping[Path, Path]) -> str:
     """Return a text with the paths as the user gave them."""
-    for absolute, path in given.items():
+    for absolute, path in shown.items():
         text = text.replace(f"{absolute}{os.sep}", "" if path == Path() else f"{path}{os.sep}")
     return text
 
@@ -126,8 +144,8 @@ def _advice(place: str, what: str) -> str:
     if not place:
         return "Let --output name a file that can be written."
     if "is already defined in file" in what:
-        return "Both files define it: leave one of them out by --exclude, or compile their folders one by one."
-    return "Correct the file; a folder where imports are, outside of this one, is given by --include."
+        return "Both files define it: leave one out by --exclude, or name by --root where the names of imports begin."
+    return "Correct the file. Name by --root where the names of imports begin, and by --include what lies elsewhere."
 
 
 def _refuse_argument(name: str, folder: Path) -> None:

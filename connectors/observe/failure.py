@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-OUR_ERROR: Final = re.compile(r"connectors\.core\.errors\.(\w+): \[([A-Z0-9_]+)\] ([^\n]*)")
-"""An error of this pack in what Spark passes on from its Python processes: a traceback ends with class and text."""
-_NO_REASON: Final = re.compile(r"at \S+\(.*\)$|\.\.\. \d+ more$|Driver stacktrace:$|SQLSTATE: \w+( SQLSTATE: \w+)*$")
+from connectors.core.errors import ConnectorError, error_from_json
+
+_OURS: Final = f"{ConnectorError.__module__}."
+"""Begins an error of this pack in what Spark passes on from its Python processes: class, code and text."""
 _PLAN: Final = "\n=== Streaming Query ===\n"
 """Begins what PySpark shows below the reason: offsets and plan of the query."""
+_NO_REASON: Final = ("at ", "... ", "Driver stacktrace:", "SQLSTATE: ")
+"""How lines of a stack of the JVM begin."""
 _LONGEST: Final = 1000
+
+
+class OwnError(NamedTuple):
+    """An error of this pack in the text of a failure."""
+
+    code: str
+    said: str
+    transient: bool
+
+
+def own_error(text: str) -> OwnError | None:
+    """Return the first error of this pack in the text of a failure, which a traceback ends with; None without one."""
+    for line in text.splitlines():
+        kind, _, rest = line.partition(_OURS)[2].partition(": [")
+        code, _, said = rest.partition("] ")
+        if kind.isidentifier() and said:
+            return OwnError(code, said, error_from_json({"kind": kind, "code": code}).transient)
+    return None
 
 
 def last_line(exception: str) -> str:
     """Return the line that says what is wrong: the last one that is no frame of a stack of the JVM, and no plan."""
     lines = [line.strip() for line in exception.partition(_PLAN)[0].splitlines()]
-    return next((line for line in reversed(lines) if line and not _NO_REASON.match(line)), "")
+    return next((line for line in reversed(lines) if line and not line.startswith(_NO_REASON)), "")
 
 
 def full_text(error: BaseException | None) -> str:
@@ -35,8 +55,8 @@ def full_text(error: BaseException | None) -> str:
 
 def summary(error: BaseException) -> str:
     """Return one line of at most 1,000 characters: the error of this pack in a failure, else the last reason in it."""
-    match = OUR_ERROR.search(full_text(error))
-    line = f"[{match[2]}] {match[3]}" if match else last_line(str(error)) or type(error).__qualname__
+    own = own_error(full_text(error))
+    line = f"[{own.code}] {own.said}" if own else last_line(str(error)) or type(error).__qualname__
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
 
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from socketserver import ThreadingMixIn
 from typing import Any, Final, TypeVar
@@ -19,7 +19,6 @@ from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 try:
     from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-    from prometheus_client.openmetrics import parser
     from prometheus_client.registry import Collector
 except ImportError:
     raise ConnectorError(
@@ -183,19 +182,6 @@ class Exporter(Collector):
             if source.spool is not None
         ]
         yield from _metrics(_OF_SPOOLS, ["query", "source", "spool"], spools)
-
-
-def parse_metrics(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield the name, without our prefix, the labels and the value of each of our metrics in an OpenMetrics text.
-
-    Raises:
-        ValueError: it is no OpenMetrics.
-    """
-    families: Any = parser.text_string_to_metric_families  # comes without types
-    for family in families(text):
-        for sample in family.samples:
-            if sample.name.startswith(_PREFIX):
-                yield sample.name.removeprefix(_PREFIX), sample.labels, sample.value
 
 
 @dataclass(frozen=True, slots=True)

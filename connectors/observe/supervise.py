@@ -10,7 +10,6 @@ A restart goes on from the checkpoint, so it loses and doubles nothing that the 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from connectors.core.errors import ConnectorError, error_from_json
+from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.observe.failure import OUR_ERROR, add_last_note, full_text
+from connectors.observe.failure import add_last_note, full_text, own_error
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -29,12 +28,15 @@ RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=60.0, deadline_se
 """How long `supervise` waits before a restart: up to 1 s, 2 s, 4 s and so on, at most a minute."""
 
 _log = logging.getLogger(__name__)
-_DIED: Final = (
-    (re.compile(r"java\.io\.EOFException|Python worker exited unexpectedly"), "a Python process of Spark ended"),
-    (re.compile(r"Python worker failed to connect back"), "a Python process of Spark did not start in time"),
-    (re.compile(r"java\.net\.SocketException|Connection reset|Broken pipe"), "a connection to a Python process broke"),
-    (re.compile(r"ExecutorLostFailure|Lost executor|FetchFailed"), "an executor was lost"),
-)
+_LOST: Final = {
+    "ExecutorLostFailure": "an executor was lost",
+    "FetchFailed": "an executor was lost",
+    "Python worker exited unexpectedly": "a Python process of Spark ended",
+    "Python worker failed to connect back": "a Python process of Spark did not start in time",
+    "java.io.EOFException": "a Python process of Spark ended",
+    "java.net.SocketException": "a connection to a Python process broke",
+}
+"""The errors of Spark and Java, by their own names, for a process that was lost; a restart has a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,11 @@ def judge(text: str) -> Verdict:
     An error of this pack decides, if there is one; else whether Spark lost a process. Everything else, such as an error
     of the user's own code, would come again.
     """
-    if (match := OUR_ERROR.search(text)) is not None:
-        kind, code, said = match.groups()
-        passes = error_from_json({"kind": kind, "code": code}).transient
-        return Verdict(passes, code, f"{code} {'passes by itself' if passes else 'needs a change'}: {said}")
-    for pattern, what in _DIED:
-        if pattern.search(text):
+    if (own := own_error(text)) is not None:
+        why = f"{own.code} {'passes by itself' if own.transient else 'needs a change'}: {own.said}"
+        return Verdict(own.transient, own.code, why)
+    for name, what in _LOST.items():
+        if name in text:
             return Verdict(True, "", f"{what}; the checkpoint says where to go on")
     return Verdict(False, "", "the failure is none that is known to pass by itself, so a restart would meet it again")
 

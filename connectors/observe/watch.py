@@ -82,7 +82,7 @@ def watch(
         spark: the session.
         spools: the ``spoolLocation`` of each query that has one, or a single one; without it only the lag in records is
             known of them.
-        file: a file to which one JSON object a line is appended, for ``connectors watch`` and ``connectors report``.
+        file: a file to which one JSON object a line is appended, for ``connectors watch``.
         port: serve metrics over HTTP on this port, 0 for a free one; needs the extra ``observe``.
         address: the address to serve them on.
         deleteSubscriptions: full paths of Pub/Sub subscriptions, each to be deleted when the query that reads it ends

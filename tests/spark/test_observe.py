@@ -22,12 +22,13 @@ from pyspark.sql.streaming import StreamingQuery
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
-from connectors.observe import Observer, summarize_failure, supervise, watch
-from connectors.observe.console import LineViews, MetricViews, QueryView
+from connectors.observe import summarize_failure, supervise, watch
+from connectors.observe.console import LineViews
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import descendants
+from tests.support.hostile_answers import samples_of
 
 TOPIC = "projects/shop/topics/orders"
 
@@ -153,23 +154,19 @@ def test_a_query_that_waits_for_data_is_idle_by_what_spark_reports(
             wait_for(lambda total=total: sum(batch["rows"] for batch in progress(tmp_path)) >= total, query)  # type: ignore[misc]
             wait_for(lambda: [line["event"] for line in observed(tmp_path)][-2:] == ["idle", "idle"], query)
             wait_for(lambda: observer.latest[str(query.id)].rows_per_second == 0, query)
-            [view] = LineViews(tmp_path / "lines.jsonl").look()
+            [view] = LineViews(tmp_path / "lines.jsonl").refresh()
             assert (view.state, view.newest.rows_per_second) == ("idle", 0)
             assert [(source.kind, source.records, source.milliseconds) for source in view.newest.sources] == [
                 ("spool", 0, 0)
             ]
-            [shown] = metrics(observer)
-            assert (shown.state, shown.newest.rows_per_second) == ("idle", 0)
-            assert shown.newest.batch == view.newest.batch
+            assert observer.exporter is not None
+            request = urllib.request.Request(observer.exporter.url, headers={"Accept": "application/openmetrics-text"})
+            with urllib.request.urlopen(request) as response:
+                values = {name: value for name, _, value in samples_of(response.read().decode())}
+            assert (values["connectors_running"], values["connectors_rows_per_second"]) == (1, 0)
+            assert values["connectors_batch"] == view.newest.batch
         query.stop()
     assert sum(rows) == 10
-
-
-def metrics(observer: Observer) -> list[QueryView]:
-    assert observer.exporter is not None
-    asked = urllib.request.Request(observer.exporter.url, headers={"Accept": "application/openmetrics-text"})
-    with urllib.request.urlopen(asked) as answer:
-        return MetricViews().look(answer.read().decode())
 
 
 def test_a_query_that_fails_keeps_its_subscription(spark: SparkSession, server: PubSubServer, tmp_path: Path) -> None:

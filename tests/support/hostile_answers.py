@@ -1,14 +1,13 @@
-"""Hostile answers: of schema registries, of metrics endpoints, and texts of services."""
+"""Hostile answers of schema registries and texts of services; and the samples of a metrics endpoint."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 FORGED = "no\x1b[2J\x1b]0;title\x07 row\r\n26/11/26 INFO forged\u2028line \u202e\x85\ud800end"
@@ -57,41 +56,10 @@ DEEP_OPTION = (
 )
 
 
-@contextlib.contextmanager
-def answering(parts: Callable[[], Iterator[bytes]]) -> Iterator[str]:
-    """A server that sends these parts of one answer, until the client goes away."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError), server.accept()[0] as connection:
-                connection.recv(4096)
-                for part in parts():
-                    connection.sendall(part)
-
-        serving = threading.Thread(target=serve)
-        serving.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
-        serving.join()
-
-
-def dripping(head: bytes) -> Callable[[], Iterator[bytes]]:
-    def parts() -> Iterator[bytes]:
-        yield head
-        while True:
-            time.sleep(0.05)
-            yield b"x"
-
-    return parts
-
-
-def damaged_metrics(right: str) -> str:
-    """Metrics with one line whose value has no sense, or that is none."""
-    lines = right.splitlines()
-    at = random.randrange(len(lines))
-    name, _, _ = lines[at].rpartition(" ")
-    values = [f"{name} {value}" for value in ("1e308", "-1e308", "NaN", "1e15")]
-    lines[at] = random.choice([*values, name, "{", lines[at][::-1]])
-    return "\n".join([*lines, ""])
+def samples_of(text: str) -> list[tuple[str, Mapping[str, str], float]]:
+    """Name, labels and value of each sample in a text of OpenMetrics."""
+    families: Any = text_string_to_metric_families  # comes without types
+    return [(sample.name, sample.labels, sample.value) for family in families(text) for sample in family.samples]
 
 
 _PIECES = (

@@ -11,7 +11,6 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ from connectors.kinesis.client.responses import Record
 from connectors.kinesis.source.records import MAGIC, MAX_BYTES, MAX_ROWS, aggregates, batches
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
-from connectors.observe.prometheus import Exporter, parse_metrics
+from connectors.observe.prometheus import Exporter
 from connectors.protobuf.worker import Engine
 from connectors.registry.glue.frames import HEADER_BYTES, find_glue_frames
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, assert_clean
-from tests.support.hostile_answers import hostile_text
+from tests.support.hostile_answers import hostile_text, samples_of
 from tests.support.protobuf_generated import varint
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -182,46 +181,24 @@ def _measurement(batch: int, name: str, other: str) -> Measurement:
     return Measurement(1_700_000_000_000 + batch, f"q{name}", "r", name, batch, 6, 250, 8.0, sources)
 
 
-class _Tags(HTMLParser):
-    """Collects the tags of a page, and their attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
-        self.tags.add(tag)
-        self.tags.update(f"{tag} {name}" for name, _ in attrs)
-
-
 @contextmanager
-def reports(folder: Path) -> Iterator[Attempt]:
-    """Names and errors in an observer's lines and in the page of a report: text, and neither tag nor line."""
-    target = folder / "page.html"
+def lines(folder: Path) -> Iterator[Attempt]:
+    """Names and errors in an observer's lines, and on the screen of ``connectors watch``: text, and no other line."""
     source = folder / "lines.jsonl"
 
-    def tags(name: str, other: str, error: str) -> set[str]:
+    def attempt() -> dict[str, int]:
+        name, other = _name(), _name()
         source.unlink(missing_ok=True)
-        lines = LineFile(source)
+        file = LineFile(source)
         events = [_measurement(number, name, other).to_json() for number in range(2)]
         common = {"v": 1, "event": "terminated", "time_ms": 1_700_000_000_009, "query": f"q{name}", "run": "r"}
-        for event in (*events, {**common, "exception": error}):
-            lines.write(event)
-        lines.close()
+        for event in (*events, {**common, "exception": _name()}):
+            file.write(event)
+        file.close()
         assert [json.loads(line)["v"] for line in source.read_bytes().split(b"\n")[:-1]] == [1, 1, 1]
-        done = CliRunner().invoke(app, ["report", str(source), "--output", str(target)], catch_exceptions=False)
+        done = CliRunner().invoke(app, ["watch", "--once", str(source)], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         assert_clean(done.output)
-        found = _Tags()
-        text = target.read_text(encoding="utf-8")
-        found.feed(text[text.index("</head>") :])
-        return found.tags
-
-    wanted = tags("x", "y", "z")
-
-    def attempt() -> dict[str, int]:
-        assert tags(_name(), _name(), _name()) <= wanted
         return SAME
 
     yield attempt
@@ -253,7 +230,7 @@ def observer(_folder: Path) -> Iterator[Attempt]:
                     continue  # it was cut off
             request = urllib.request.Request(exporter.url, headers={"Accept": "application/openmetrics-text"})
             with urllib.request.urlopen(request, timeout=20) as response:
-                found = {labels["query"] for _, labels, _ in parse_metrics(response.read().decode())}
+                found = {labels["query"] for _, labels, _ in samples_of(response.read().decode())}
         assert {"good", name.encode(errors="backslashreplace").decode() or f"q{name}"} <= found
         exporter.end(f"q{name}", failed=False)
         assert threading.active_count() < 100
@@ -267,6 +244,6 @@ BULK = {
     "kpl_bulk": Kind("aggregates of the KPL full of one thing", kpl_bulk),
     "protobuf_bulk": Kind("messages of protobuf that grow, nest or repeat", protobuf_bulk),
     "glue_bulk": Kind("frames of Glue that decompress to much", glue_bulk),
-    "reports": Kind("names in lines and pages of an observer", reports),
+    "lines": Kind("names in the lines of an observer", lines),
     "observer": Kind("names and clients of the metrics endpoint", observer),
 }

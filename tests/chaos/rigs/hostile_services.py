@@ -1,4 +1,4 @@
-"""Hostile attempts by services: schema registries, metrics endpoints, event streams, and the texts of errors."""
+"""Hostile attempts by services: schema registries, event streams, and the texts of errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
-from connectors.cli.main import app
-from connectors.cli.observe import _fetch, _screen
 from connectors.core.errors import error_from_json
 from connectors.kafka.client.errors import named_error
 from connectors.kinesis.client.client import MessageBuffer
 from connectors.kinesis.client.errors import service_error
 from connectors.kinesis.client.responses import parse_event, parse_page
-from connectors.observe.console import MetricViews
-from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
-from connectors.observe.prometheus import Exporter
 from connectors.protobuf.confluent.registry import protobuf_registry
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import Transport
@@ -36,9 +29,6 @@ from tests.support.hostile_answers import (
     BASIC,
     DEEP_OPTION,
     ODD_SCHEMAS,
-    answering,
-    damaged_metrics,
-    dripping,
     hostile_text,
 )
 from tests.support.protobuf_rig import schema_by_id
@@ -130,63 +120,6 @@ def registry_texts(_folder: Path) -> Iterator[Attempt]:
         yield attempt
 
 
-def _served_metrics() -> str:
-    """What an observer serves."""
-    exporter = Exporter(0)
-    sources = tuple(SourceMeasurement(name, 1, 2, 3, {name: PartitionLag(2, 3)}) for name in ("kafka_py", "spool"))
-    exporter.update(Measurement(1_700_000_000_000, "q1", "r", "orders", 3, 6, 250, 8.0, sources))
-    text = _fetch(exporter.url)
-    exporter.close()
-    return text
-
-
-def _damaged_lines(right: str) -> str:
-    for _ in range(random.randint(1, 5)):
-        right = damaged_metrics(right)
-        at = random.randrange(len(right))
-        right = right[:at] + random.choice([hostile_text(), "\n", '"', "}", " 1e400\n", ""]) + right[at:]
-    return right
-
-
-def _endpoint(right: str) -> Iterator[bytes]:
-    """The parts of an answer that no observer gives."""
-    match random.randrange(5):
-        case 0:
-            yield OK
-            yield from itertools.repeat(b"#" * (1 << 20))
-        case 1:
-            yield random.randbytes(2000)
-        case 2:
-            yield b"HTTP/1.1 302 x\r\nLocation: " + random.choice([b"file:///etc/passwd", b"/", b"\x1b"]) + b"\r\n\r\n"
-        case 3:
-            yield b"HTTP/1.1 500 " + hostile_text().replace("\n", "").encode(errors="replace") + b"\r\n\r\n"
-        case 4:
-            yield OK + _damaged_lines(right).encode(errors="replace")
-
-
-@contextmanager
-def metrics(_folder: Path) -> Iterator[Attempt]:
-    """Damaged metrics and hostile endpoints for ``connectors watch``."""
-    right = _served_metrics()
-
-    def attempt() -> dict[str, int]:
-        number = random.randrange(300)
-        if number == 0:
-            with answering(dripping(random.choice([OK, b"HTTP/1.1 200 OK\r\nX: "]))) as url:
-                _fetch(url, 1.0)
-        if number < 20:
-            with answering(lambda: _endpoint(right)) as url:
-                done = CliRunner().invoke(app, ["watch", "--once", url])
-            if done.exception is not None and not isinstance(done.exception, SystemExit):
-                raise done.exception
-            assert_clean(done.output)
-            return {done.stderr[1:].partition("]")[0] if done.exit_code else "shown": 1}
-        _screen(MetricViews().look(_damaged_lines(right)))
-        return {"shown": 1}
-
-    yield attempt
-
-
 @contextmanager
 def event_streams(_folder: Path) -> Iterator[Attempt]:
     """Messages of enhanced fan-out and responses of GetRecords: damaged frames, wrong checksums, altered values."""
@@ -272,7 +205,6 @@ def texts(_folder: Path) -> Iterator[Attempt]:
 SERVICES = {
     "registry": Kind("responses of schema registries", registry),
     "registry_texts": Kind("schemas as texts", registry_texts),
-    "metrics": Kind("metrics endpoints for `connectors watch`", metrics),
     "event_streams": Kind("event streams and responses of Kinesis", event_streams),
     "texts": Kind("texts of services", texts),
 }

@@ -121,7 +121,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
     "third_party": (
         {"shop/order.proto": 'import "google/type/money.proto";', "third_party/google/type/money.proto": MONEY},
         "",
-        [],
+        ["--root", "third_party"],
     ),
     "vendored protobuf": (
         {
@@ -131,7 +131,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
             "vendor/google/type/money.proto": MONEY,
         },
         "",
-        [],
+        ["--root", "vendor"],
     ),
     "copies of a build": (
         {
@@ -145,16 +145,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
     "a folder below the root": (
         {"shop/order.proto": 'import "shop/item.proto"; /* import "gone.proto"; */', "shop/item.proto": ITEM},
         "shop",
-        ["--include", "."],
-    ),
-    "two roots, one in the other": (
-        {
-            "shop/order.proto": 'import "shop/item.proto"; import "google/type/money.proto";',
-            "shop/item.proto": ITEM,
-            "shop/google/type/money.proto": MONEY,
-        },
-        "",
-        [],
+        ["--root", "."],
     ),
     "one of two versions": (
         {"v1/item.proto": ITEM, "v2/item.proto": ITEM.replace("name", "title"), "shop/order.proto": ""},
@@ -166,7 +157,9 @@ ORDER = "message Order { int64 id = 1; }"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_roots_are_found_by_the_imports(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_are_found_below_the_roots_that_were_named(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, folder, arguments = LAYOUTS[layout]
     monkeypatch.chdir(tmp_path)
     write(
@@ -192,17 +185,21 @@ def test_two_files_that_define_the_same_are_both_named(tmp_path: Path, monkeypat
     stderr = run(".", code=2).stderr
     assert 'is already defined in file "v1/item.proto"' in stderr
     assert "(v2/item.proto:1:" in stderr
-    assert "leave one of them out by --exclude" in stderr
+    assert "leave one out by --exclude" in stderr
     run(".", "--exclude", "v2/*", "--output", "v1.desc")
 
 
-def test_two_files_that_are_imported_by_one_name_are_both_named(
+def test_two_files_with_one_name_below_two_roots_are_both_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     order = f'syntax = "proto3"; package shop; import "item.proto"; {ORDER}'
     write(tmp_path, {"a/item.proto": ITEM, "b/item.proto": ITEM.replace("name", "title"), "order.proto": order})
-    stderr = run(".", code=2).stderr
-    assert "[PROTOS_COLLIDE] a/item.proto and b/item.proto are imported by one name and differ" in stderr
-    run(".", "--exclude", "b/*", "--output", "a.desc")
+    roots = ["--root", "a", "--root", "b"]
+    stderr = run(".", *roots, code=2).stderr
+    assert "[PROTOS_COLLIDE] a/item.proto and b/item.proto are imported by one name and differ (item.proto)" in stderr
+    run(".", *roots, "--exclude", "b/*", "--output", "a.desc")
     assert columns(tmp_path / "a.desc", "shop.Item") == "struct<name:string>"
+    refused = run(".", "--exclude", "b/*", code=2).stderr
+    assert "was not found" in refused
+    assert "--root" in refused

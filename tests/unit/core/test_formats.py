@@ -289,7 +289,8 @@ def test_every_extra_that_an_error_names_exists() -> None:
     assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
         re.findall(
-            r"(?:extra_imports\(|connector_named\(|packages_missing\(\[PANDAS\], where, |extra=|['\"](?:this|the) command[ a-z]*['\"], )"
+            r"(?:extra_imports\(|connector_named\(|packages_missing\(\[PANDAS\], where, |extra="
+            r"|['\"](?:this|the) command[ a-z]*['\"], )"
             r"['\"]([\w,]+)['\"]",
             text,
         )

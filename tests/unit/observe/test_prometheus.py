@@ -12,7 +12,8 @@ from contextlib import ExitStack
 import pytest
 
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
-from connectors.observe.prometheus import Exporter, parse_metrics
+from connectors.observe.prometheus import Exporter
+from tests.support.hostile_answers import samples_of
 
 MOST_THREADS = 33
 """Of the server: its own, and one for each client that it answers at a time."""
@@ -73,7 +74,7 @@ def test_no_name_of_a_query_topic_or_spool_changes_the_metrics_of_another(
     for line in before.splitlines():
         assert line in text
     if accept != "text/plain":
-        queries = {labels["query"] for _, labels, _ in parse_metrics(text)}
+        queries = {labels["query"] for _, labels, _ in samples_of(text)}
         assert queries == {"good", name.encode(errors="backslashreplace").decode()}
 
 

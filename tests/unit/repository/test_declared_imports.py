@@ -37,7 +37,6 @@ OPTIONAL = {
     "connectors.registry.glue.client.client": "glue",
     "connectors.observe.console": "cli",
     "connectors.observe.prometheus": "observe",
-    "connectors.observe.report": "report",
     "connectors.observe.spool_probe": "spool",
     "connectors.protobuf.ptars.declarations": "fast",
     "connectors.pubsub.source.records": "fast",
