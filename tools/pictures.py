@@ -50,7 +50,7 @@ def doctor(folder: Path) -> str:
         machine = command("doctor", folder, JAVA_HOME=str(folder / "jdk"))
         words = "doctor --format pubsub -o projectId=shop -o subscriptionId=order -o spoolLocation=FOLDER/file"
         source = command(f"{words} -o endpoint={server.endpoint}", folder)
-    source = re.sub(r"127\.0\.0\.1([: ](?:port )?)\d{4,5}", r"127.0.0.1\g<1>8085", source)
+    source = re.sub(r"(127\.0\.0\.1:|on port )\d{4,5}", r"\g<1>8085", source)
     # What is ok on this machine is in the first transcript already.
     head, _, rest = source.partition("\npubsub\n")
     return f"{machine}\n{head.partition(chr(10))[0]}\n...\npubsub\n{rest}"
