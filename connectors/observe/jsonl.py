@@ -18,26 +18,6 @@ _NEW_LINE = b"\n"
 _OWNER_ALONE = 0o600
 
 
-def open_private(path: Path, flags: int) -> int:
-    """Open a file for its owner alone, and return its descriptor: events hold whole exceptions, which hold data.
-
-    An existing file that all may read or write, as earlier versions created it, is closed to others; one that lets in
-    only its group stays as it is.
-
-    Raises:
-        OSError: it cannot be opened, or others may read it and we may not change that.
-    """
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ALONE)
-    try:
-        state = os.fstat(descriptor)
-        if stat.S_ISREG(state.st_mode) and state.st_mode & stat.S_IRWXO:
-            os.fchmod(descriptor, _OWNER_ALONE)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 class LineFile:
     """Appends lines. A failed write is a warning in the log, and later lines are tried all the same.
 
@@ -49,7 +29,7 @@ class LineFile:
         self._path = path
         try:
             # Without a buffer: what a full disk refuses would stay in it and be tried again by close().
-            self._file = os.fdopen(open_private(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
+            self._file = os.fdopen(_open_private(path), "ab", buffering=0)
         except OSError as error:
             raise ConnectorError(
                 "OBSERVE_FILE",
@@ -83,6 +63,22 @@ class LineFile:
         """Close the file."""
         with contextlib.suppress(OSError):  # each line was written, or told of, before
             self._file.close()
+
+
+def _open_private(path: Path) -> int:
+    """Open a file for its owner alone, and return its descriptor: events hold whole exceptions, which hold data.
+
+    An existing file that everybody may read is closed to others; one that lets in only its group stays as it is.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ALONE)
+    try:
+        state = os.fstat(descriptor)
+        if stat.S_ISREG(state.st_mode) and state.st_mode & stat.S_IRWXO:
+            os.fchmod(descriptor, _OWNER_ALONE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _is_torn(path: Path) -> bool:

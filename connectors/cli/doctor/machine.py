@@ -69,10 +69,10 @@ def _arrow(package: Mapping[str, Any], fix: str) -> str:
     if "error" in package:
         what = f"the workers' Python cannot import pyarrow ({package['error']}); Spark says only that a worker crashed"
         raise FindingError("ARROW_MISSING", what, "", f"{fix}, or install pyarrow>=18 for that one.")
-    found = f"pyarrow {package['version']}"
-    if _numbers(found) < _OLDEST_ARROW:
-        raise FindingError("ARROW_TOO_OLD", f"{found} is too old", "", "pip install 'pyarrow>=18'")
-    return found
+    if _numbers(package["version"]) < _OLDEST_ARROW:
+        what = f"pyarrow {package['version']} is too old"
+        raise FindingError("ARROW_TOO_OLD", what, "", "pip install 'pyarrow>=18'")
+    return f"pyarrow {package['version']}"
 
 
 def _pack(package: Mapping[str, Any], python: str) -> str:

@@ -49,7 +49,7 @@ def test_the_traps_work(sprung: Callable[[], list[str]]) -> None:
 
 def test_protos_build_runs_nothing_of_the_present_folder(sprung: Callable[[], list[str]], tmp_path: Path) -> None:
     Path("x.proto").write_text('syntax = "proto3"; message X {}')
-    assert build_descriptor_set(Path(), tmp_path / "x.desc", []) == (1, "")
+    assert build_descriptor_set(Path(), tmp_path / "x.desc", [], []) == (1, "")
     assert sprung() == []
 
 
