@@ -74,7 +74,11 @@ def build_descriptor_set(
     for name in files:
         _refuse_argument(name, folder)
     options = ["--include_imports", f"--descriptor_set_out={target.absolute()}"]
-    deepest_first = sorted(import_roots, key=lambda path: -len(path.parts))
+    deepest_first = sorted(import_roots, key=lambda path: (-len(path.parts), path))
+    # Else protoc would take an excluded file of this name below another root.
+    options += [
+        f"-I{name}={path}" for name, path in files.items() if sum((root / name).exists() for root in import_roots) > 1
+    ]
     options += [f"-I{path}" for path in (*deepest_first, *(absolute[path] for path in includes))]
     with TemporaryDirectory() as empty:  # there, protoc takes a name as that below a root
         accepted, printed = run_protoc([*options, *files], folder=empty)
