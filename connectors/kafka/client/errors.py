@@ -108,6 +108,10 @@ _BY_NAME: Final = {
     "INVALID_MSG_SIZE": _TOO_LARGE,
 }
 """By librdkafka's name of an error, most of them of records: our code, what it means, and what to do."""
+_SETTINGS: Final = (
+    "Options that begin with kafka. are settings of librdkafka; docs/how-to/move-from-spark-kafka.md says what to use "
+    "for those of the JVM client."
+)
 _UNAVAILABLE: Final = frozenset(
     {
         "_ALL_BROKERS_DOWN",
@@ -338,5 +342,4 @@ def setting_refused(text: str) -> OptionError:
     if "No provider for SASL mechanism GSSAPI" in text:
         what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
         return OptionError("KAFKA_SETTING", what, FORMAT, NO_KERBEROS)
-    what, action = f"The client refuses a setting: {text}", "Options that begin with kafka. are settings of librdkafka."
-    return OptionError("KAFKA_SETTING", what, FORMAT, action)
+    return OptionError("KAFKA_SETTING", f"The client refuses a setting: {text}", FORMAT, _SETTINGS)

@@ -1,9 +1,8 @@
 """The settings of the client: what users write after ``kafka.``, translated to librdkafka.
 
 Names of the JVM client that librdkafka does not have are translated where a meaning exists. Of the others, those that
-change no row and protect nothing are ignored with one warning; the rest are named in one error, with what to use
-instead. A value that only the JVM client takes becomes the nearest one of librdkafka, one setting at a time. What both
-refuse is left for librdkafka to refuse by name. What the source or sink needs is set after what the user gives.
+change no row and protect nothing are ignored with one warning; the rest are named in one error. Names and values that
+librdkafka does not have are left for it to refuse. What the source or sink needs is set after what the user gives.
 """
 
 from __future__ import annotations
@@ -40,12 +39,6 @@ _PREFIX: Final = "kafka."
 _SHORT: Final = 200
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
-_FAST_PATH: Final = (
-    "Leave it out. CONNECTORS_NO_FAST_PATH=1 in the environment of the driver and the executors switches the fast path "
-    "off."
-)
-_REMOVED: Final = {name.lower(): _FAST_PATH for name in ("nativeReads", "nativeWrites")}
-"""Options of earlier versions, in lower case, and what to do instead."""
 _OUTAGE_RULE: Final = OutageRule(600.0, RETRY_TIMEOUT)
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
@@ -53,7 +46,7 @@ _HIGHEST_PORT: Final = 65535
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
 _CONVERT: Final = {
     "key": ("keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12", "PKCS12"),
-    "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM"),
+    "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM without a password"),
 }
 """By the store of the JVM: how to convert it, and to which type."""
 _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
@@ -130,8 +123,6 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
     client: dict[str, str] = {}
     for key, value in raw.items():
         lowered = key.lower()
-        if lowered in _REMOVED:
-            raise OptionError("OPTION_UNKNOWN", f"The option {key} is not supported", FORMAT, _REMOVED[lowered])
         if lowered.startswith(_PREFIX) and lowered not in declared:
             client[lowered.removeprefix(_PREFIX)] = option_text(key, value, FORMAT)  # stripped as by the JVM's client
         else:
@@ -216,6 +207,7 @@ def client_settings(
     texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in user}
     refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
     used = _without_ignored({name: changed[name] for name in changed if name not in texts}, role)
+    stores = _stores(used)
     plain = {"bootstrap.servers": servers} | _translate(used, refused)
     _refuse(refused, plain)
     secret = {
@@ -223,7 +215,7 @@ def client_settings(
         for name, declared in declared_options(KafkaClientOptions).items()
         if declared.kind is SECRET and name != "sasl_jaas_config" and (value := getattr(options, name)) is not None
     }
-    plain |= _stores(used)
+    plain |= stores
     # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
     first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
     if first > (whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0):
@@ -252,13 +244,14 @@ def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str
         renamed = jvm.RENAMED.get(name, name)
         if name in _STORES:
             continue
-        if name in jvm.REFUSED or (name == "ssl.providers" and "/" in value):
-            refused.append((f"The option kafka.{name} is not supported", jvm.REFUSED.get(name, jvm.LOADS_CODE)))
-        elif _is_number(renamed) and whole_number(value) is None:
+        if (action := jvm.why_refused(name, value)) is not None:
+            refused.append((f"The option kafka.{name} is not supported", action))
+        elif jvm.is_number(renamed) and whole_number(value) is None:
             advice = "Give a whole number without a unit."
             refused.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
         else:
-            plain[renamed] = "0" if name in jvm.BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
+            # Of digits after a 0, librdkafka reads the octal number.
+            plain[renamed] = str(whole_number(value)) if jvm.is_number(renamed) else value
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client has it
     return plain
@@ -276,11 +269,10 @@ def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
 
 def _without_ignored(settings: Mapping[str, str], role: Role) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
-    ignored = jvm.IGNORED | jvm.IGNORED_BY[role]
-    left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
+    left_out = {name for name in settings if name.startswith(jvm.IGNORED[role])}
     if left_out:
-        what = "; ".join(f"kafka.{name}: {ignored.get(name, jvm.NO_METRICS)}" for name in sorted(left_out))
-        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
+        names = ", ".join(f"kafka.{name}" for name in sorted(left_out))
+        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here: %s.", names)
     return {name: value for name, value in settings.items() if name not in left_out}
 
 
@@ -298,22 +290,6 @@ def is_true(value: str) -> bool:
 def whole_number(text: str) -> int | None:
     """Return a setting as a whole number; None for anything else."""
     return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
-
-
-def _is_number(name: str) -> bool:
-    return name in jvm.COUNTS or (name.endswith(jvm.UNITS) and name not in jvm.LINGER_SETTINGS)
-
-
-def nearest_value(name: str, value: str) -> str:
-    """Return the value of a setting of librdkafka that is nearest to one of the JVM client."""
-    number = whole_number(value)
-    if number is None:
-        return value
-    if name not in jvm.RANGES:
-        # Of digits after a 0, librdkafka reads the octal number.
-        return str(number) if _is_number(name) else value
-    allowed, least, most = jvm.RANGES[name]
-    return str(number) if number < allowed else str(min(max(number, least), most))
 
 
 def _broker_addresses(text: str) -> str:
@@ -359,7 +335,7 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
         why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
         action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."
         raise conflict(FORMAT, "tokenProvider", "kafka.sasl.mechanism", why, action)
-    unsecured = is_true(plain.get(jvm.UNSECURED, ""))
+    unsecured = is_true(plain.get("enable.sasl.oauthbearer.unsecure.jwt", ""))
     own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
     authenticates = plain.get("security.protocol", "").strip().upper().startswith("SASL")
     if authenticates and mechanism == "OAUTHBEARER" and provider is None and not own:

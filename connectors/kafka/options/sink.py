@@ -25,7 +25,6 @@ from connectors.kafka.options.client import (
     Refusal,
     client_settings,
     is_true,
-    nearest_value,
     split_client_options,
     warn_once,
     whole_number,
@@ -300,20 +299,20 @@ def _delivery_ms(changed: Mapping[str, str], options: KafkaWriteOptions) -> int:
 
     The first is what ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer`` does, the second a rule of librdkafka.
     """
-    linger = max(_number_of(changed, name, "linger.ms", 0) for name in jvm.LINGER_SETTINGS)
+    linger = max(_number_of(changed, name, 0) for name in jvm.LINGER_SETTINGS)
     outage = round(options.retry_timeout * 1000)
-    request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", min(outage, _REQUEST_MS))
+    request = _number_of(changed, "request.timeout.ms", min(outage, _REQUEST_MS))
     longest = max(outage, math.ceil(linger + request))
     if not options.exactly_once:
         return longest
     name = "transaction.timeout.ms"
-    return min(longest, round(_number_of(changed, name, name, float(_TRANSACTION_MS))))
+    return min(longest, round(_number_of(changed, name, float(_TRANSACTION_MS))))
 
 
-def _number_of(changed: Mapping[str, str], name: str, range_of: str, default: float) -> float:
-    """Return a setting as librdkafka will take it; the default if it is missing or no number."""
+def _number_of(changed: Mapping[str, str], name: str, default: float) -> float:
+    """Return a setting; the default if it is missing or no number."""
     try:
-        return float(nearest_value(range_of, changed[name]))
+        return float(changed[name])
     except (KeyError, ValueError):
         return default
 

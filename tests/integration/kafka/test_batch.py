@@ -372,7 +372,7 @@ def test_log_in_by_user_and_password(kafka: KafkaRig, mechanism: str) -> None:
     "login",
     [
         '{} required username="shop" password="shop-secret";',
-        "// of the shop\nkafkashaded.{} Required debug=true username='sh\\157p' password=shop-secret /* here */ ;",
+        "\nkafkashaded.{} Required debug=true\n  username='shop' password=shop-secret ;",
     ],
 )
 def test_log_in_as_a_jvm_client_writes_it(kafka: KafkaRig, login: str) -> None:

@@ -1,4 +1,4 @@
-"""Authentication of JVM clients: its text is parsed as Kafka's own JaasConfig does, classes by their whole names."""
+"""Authentication as JVM clients write it: one login module in its usual form, classes by their whole names."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ def refused(given: dict[str, str]) -> OptionError:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        (r'"a\tb\101"', "a\tbA"),
-        (r'"x\n\r\b\f\a\v"', "x\n\r\b\f\a\v"),
-        (r'"\1018\377\477\0601"', "A8\xff'701"),
         (r'"a \"b\" c;d=e"', 'a "b" c;d=e'),
-        (r"'a\'b\\c\qd'", "a'b\\cqd"),
+        (r"'a\'b\\c'", "a'b\\c"),
+        (r'"\\\""', '\\"'),
+        ('""', ""),
         ("'say \"x\"'", 'say "x"'),
         ('"it\'s"', "it's"),
         ('"x "', "x "),
@@ -52,11 +51,8 @@ def refused(given: dict[str, str]) -> OptionError:
         ("-1.50", "-1.50"),
         ("a-b_c.d$e", "a-b_c.d$e"),
         (r"p@ss#w*rd!{}\n", r"p@ss#w*rd!{}\n"),
-        ('"x" // never "y"\n', "x"),
-        ("/* one\n; */ x /* two */ debug=true", "x"),
         ("x useKeyTab='false' serviceName=kafka", "x"),
         ("x password=y", "y"),
-        ('"x""debug"=\'true\'', "x"),
     ],
 )
 def test_a_value_is_what_the_jvm_client_makes_of_it(written: str, meant: str) -> None:
@@ -68,8 +64,8 @@ def test_a_value_is_what_the_jvm_client_makes_of_it(written: str, meant: str) ->
     [
         "{} Required username=me password=x;",
         "{} SUFFICIENT username=me password=x",
-        "// of the shop\n{} required\n  username = 'me'\n  password = \"x\"\n;\n// the end",
-        "/**/ {} /* ; */ optional username=me password=x ; ",
+        "\n{} required\n  username = 'me'\n  password = \"x\"\n;\n",
+        " {} optional\tusername=me password=x ; ",
     ],
 )
 @pytest.mark.parametrize("module", [PLAIN, SCRAM, f"kafkashaded.{PLAIN}", "PlainLoginModule", "ScramLoginModule"])
@@ -94,7 +90,15 @@ def test_a_setting_of_the_client_itself_wins() -> None:
         "{} required username=me password=canary/41;",
         "{} required username=me password=canary//41;",
         "{} required username=me password=canary/* 41 */;",
-        "{} required username=me password=canary41 /* open;",
+        "{} required username=me password=canary41 // of the shop\n;",
+        "/* canary41 */ {} required username=me password=x;",
+        '{} required username=me "password"=canary41;',
+        '{} required username="me"password=canary41;',
+        r'{} required username=me password="canary\t41";',
+        r'{} required username=me password="canary\101";',
+        r"{} required username=me password='canary\000';",
+        "{} required username=me password=canary41; PlainLoginModule required username=b password=canary;",
+        "{} required username=me password=canary41; PlainLoginModule required username=b password=canary",
         "{} required username=me password=canary41;;",
         "{} required username=me password=;",
         "{} required username=me password==canary41;",
@@ -109,7 +113,7 @@ def test_a_setting_of_the_client_itself_wins() -> None:
         ";",
     ],
 )
-def test_what_is_left_over_is_refused_and_not_shown(text: str) -> None:
+def test_any_other_form_is_refused_and_not_shown(text: str) -> None:
     error = refused({"sasl.jaas.config": text.format(PLAIN)})
     assert "kafka.sasl.jaas.config cannot be read" in error.what
     assert r'NAME="VALUE" ...; and write \" and \\ for a quote' in error.action
@@ -122,14 +126,6 @@ def test_a_character_that_does_not_print_is_refused_and_not_shown(bad: str) -> N
     error = refused({"sasl.jaas.config": f"{PLAIN} required username=me password=canary41{bad};"})
     said = "a NUL character" if bad == "\0" else f"the character U+{ord(bad):04X}"
     assert f"kafka.sasl.jaas.config holds {said}" in error.what
-    assert "canary" not in str(error)
-
-
-@pytest.mark.parametrize("end", [";", ""])
-def test_two_login_modules_are_refused_as_by_the_jvm_client(end: str) -> None:
-    text = f"{PLAIN} required username=a password=canary; {SCRAM} optional username=b password=canary{end}"
-    error = refused({"sasl.jaas.config": text})
-    assert "contains 2 login modules, should be 1 module" in error.what
     assert "canary" not in str(error)
 
 
@@ -150,7 +146,7 @@ def test_a_log_in_without_a_delegation_token_is_taken(module: str) -> None:
     ("module", "name"),
     [(PLAIN, "username"), (SCRAM, "password"), (BEARER, "clientId"), (BEARER, "clientSecret")],
 )
-@pytest.mark.parametrize("space", [" ", r"\t", r"\n", r"\v"])
+@pytest.mark.parametrize("space", [" ", "\t"])
 def test_white_space_that_librdkafka_cuts_off_is_refused(module: str, name: str, space: str) -> None:
     error = refused({"sasl.jaas.config": f'{module} required {name}="{space}canary";'})
     assert f"The {name} in kafka.sasl.jaas.config begins with white space" in error.what
