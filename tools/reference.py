@@ -106,11 +106,7 @@ _KAFKA_SOURCE_GROUPS = (
     Group("Where to end", "batch", "endingOffsets endingTimestamp"),
     Group("Batches", "stream", "maxOffsetsPerTrigger availableNow"),
     Group("Tasks", "stream, batch", "minPartitions failOnDataLoss"),
-    Group(
-        "Groups, time limits and retries",
-        "stream, batch",
-        "groupIdPrefix",
-    ),
+    Group("For queries that move from Spark's own source", "stream, batch", "groupIdPrefix"),
     Group("Tools that watch a group", "stream", "commitOffsetsToGroup"),
 )
 _KAFKA_SINK_GROUPS = (
@@ -294,7 +290,12 @@ def _kafka() -> str:
         Declared(KafkaClientOptions, _KAFKA_GROUPS, "Required"),
         Declared(KafkaReadOptions, _KAFKA_SOURCE_GROUPS, "Required to read", KafkaClientOptions),
         Declared(KafkaWriteOptions, _KAFKA_SINK_GROUPS, "Required to write", KafkaClientOptions),
+        first="kafka.bootstrap.servers subscribe startingOffsets maxOffsetsPerTrigger topic",
     )
+    secrets = [
+        f"| {' or '.join(f'`{name}`' for name in (one.name, *one.aliases))} | {one.doc} |"
+        for one in KafkaClientOptions.secret_settings
+    ]
     return "\n".join(
         [
             "# `kafka_py`: options and columns",
@@ -305,9 +306,17 @@ def _kafka() -> str:
             "## Options",
             "",
             "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
-            "with `kafka.` is a setting of librdkafka; settings of the JVM's client are translated where they mean",
-            "something, and refused with what to use instead where they do not.",
+            "with `kafka.` is a setting of librdkafka; settings of the JVM client are",
+            "[translated](../how-to/move-from-spark-kafka.md#settings-that-begin-with-kafka) where possible.",
             *table,
+            "",
+            "### Settings of librdkafka that are secrets",
+            "",
+            "The secret itself, or `env:NAME` or `file:PATH` that the driver reads. Logs, errors and plans show none.",
+            "",
+            "| setting | meaning |",
+            "|---|---|",
+            *secrets,
             "",
             "## Columns of the source",
             "",

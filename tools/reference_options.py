@@ -13,6 +13,7 @@ __all__ = ["Declared", "Group", "option_pages"]
 _UNTIL_ABSENT = re.compile(r"(?:[;:] |\. )([^;:.]*?(?:\.[a-z][^;:.]*?)*) when absent")
 _SAID_DEFAULT = re.compile(r"Default: (.+?)\.(?: |$)")
 _SAID_REQUIRED = re.compile(r"(?:^|\. )((?:Required\b|This(?:,| or) )[^.]*?(?:\.[a-z][^.]*?)*)\.(?: |$)")
+_HEAD = ("", "| option | type | default | used by | meaning |", "|---|---|---|---|---|")
 _SENTENCE = re.compile(r"(?<=[^.][.])\s+(?=[A-Z])")
 
 
@@ -77,21 +78,30 @@ class Declared:
         return sorted(rows, key=lambda row: row[0] != self.required)
 
 
-def option_pages(*declared: Declared) -> tuple[list[str], list[str]]:
+def option_pages(*declared: Declared, first: str = "") -> tuple[list[str], list[str]]:
     """Return one table of all options, and their details in the same order; required options come first.
 
+    `first` names the options that a first job needs, separated by blanks: they have a table of their own, and the
+    others stand under "More".
+
     Raises:
-        ValueError: the groups do not fit the options.
+        ValueError: the groups do not fit the options, or `first` names what is no option.
     """
-    rows = [row for each in declared for row in each.ordered()]
-    firsts = {each.required for each in declared}
-    rows.sort(key=lambda row: row[0] not in firsts)
-    table = ["", "| option | type | default | used by | meaning |", "|---|---|---|---|---|"]
+    rows = [row for part in declared for row in part.ordered()]
+    required = {part.required for part in declared}
+    rows.sort(key=lambda row: row[0] not in required)
+    of_first_job = first.split()
+    if wrong := set(of_first_job) - {option.name for _, _, option in rows}:
+        raise ValueError(f"no option, in tools/reference.py: {', '.join(sorted(wrong))}")
+    rows.sort(key=lambda row: of_first_job.index(row[2].name) if row[2].name in of_first_job else len(of_first_job))
+    table = list(_HEAD)
     details: list[str] = []
     counts: dict[str, int] = {}
     heading = ""
-    for title, used_by, option in rows:
-        if title != heading:
+    for number, (title, used_by, option) in enumerate(rows):
+        if first and number == len(of_first_job):
+            table += ["", "### More", *_HEAD]
+        if title != heading and number >= len(of_first_job):
             table.append(f"| **{title}** | | | | |")
             heading = title
         slug = re.sub(r"[^a-z0-9_-]", "", option.name.lower())

@@ -158,11 +158,14 @@ def declared_options(cls: type) -> Mapping[str, Option]:
 
 
 def secret_options(*classes: type) -> dict[str, Option]:
-    """Return the declarations of secret options, by each of their names in lower case."""
+    """Return the declarations of secret options, by each of their names in lower case.
+
+    A class may have ``secret_settings`` too: settings of a vendor's client, which are no options of its own.
+    """
     return {
         name.lower(): declared
         for cls in classes
-        for declared in declared_options(cls).values()
+        for declared in (*declared_options(cls).values(), *getattr(cls, "secret_settings", ()))
         for name in (declared.name, *declared.aliases)
         if declared.sensitive
     }

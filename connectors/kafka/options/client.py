@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict, declared_options, option
+from connectors.core.options.declaration import Option, conflict, declared_options, option, resolve_secret
 from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, is_loopback, option_text
 from connectors.core.options.outages import RETRY_TIMEOUT, OutageOptions
 from connectors.core.options.transport import refuse_plaintext
@@ -36,6 +36,7 @@ Refusal = tuple[str, str]
 
 TEXT: Final = Kind("string", "a text", str)
 _PREFIX: Final = "kafka."
+_TWO_NAMES: Final = "they are two names of one setting and have different values"
 _SHORT: Final = 200
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
@@ -52,59 +53,39 @@ _CONVERT: Final = {
 _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
 
 
+def _secret(name: str, doc: str, *, other: str = "", multiline: bool = False) -> Option:
+    aliases = (f"{_PREFIX}{other}",) if other else ()
+    return Option(f"{_PREFIX}{name}", SECRET, doc, aliases=aliases, sensitive=True, multiline=multiline)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaClientOptions(OutageOptions):
     """The options that reach Kafka, of source and sink; all others that begin with ``kafka.`` go to the client."""
 
+    secret_settings: ClassVar[tuple[Option, ...]] = (
+        _secret("sasl.password", "The password of SASL PLAIN and SCRAM."),
+        _secret("sasl.jaas.config", "The login module of a JVM client: PLAIN, SCRAM or OAUTHBEARER.", multiline=True),
+        _secret(
+            "sasl.oauthbearer.client.secret",
+            "The secret of an OIDC client.",
+            other="sasl.oauthbearer.client.credentials.client.secret",
+        ),
+        _secret(
+            "sasl.oauthbearer.assertion.private.key.pem",
+            "The private key that signs assertions of an OIDC client, as PEM text.",
+            multiline=True,
+        ),
+        _secret("sasl.oauthbearer.assertion.private.key.passphrase", "The password of that key."),
+        _secret("ssl.key.pem", "The client's private key, as PEM text.", other="ssl.keystore.key", multiline=True),
+        _secret("ssl.key.password", "The password of the client's private key."),
+        _secret("ssl.keystore.password", "The password of a PKCS#12 key store."),
+    )
+    """The settings of librdkafka that are secrets; their names are hidden in plans like those of secret options."""
     bootstrap_servers: str | None = option(
         "kafka.bootstrap.servers",
         TEXT,
         "Brokers to begin with: host:port, separated by commas. Required.",
         default=None,
-    )
-    sasl_password: Secret | None = option(
-        "kafka.sasl.password", SECRET, "The password of SASL PLAIN and SCRAM.", default=None
-    )
-    sasl_jaas_config: Secret | None = option(
-        "kafka.sasl.jaas.config",
-        SECRET,
-        "The authentication of a JVM client: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule.",
-        default=None,
-        multiline=True,
-    )
-    oauthbearer_client_secret: Secret | None = option(
-        "kafka.sasl.oauthbearer.client.secret",
-        SECRET,
-        "The secret of an OIDC client.",
-        default=None,
-        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
-    )
-    oauthbearer_assertion_key_pem: Secret | None = option(
-        "kafka.sasl.oauthbearer.assertion.private.key.pem",
-        SECRET,
-        "The private key that signs assertions of an OIDC client, as PEM text.",
-        default=None,
-        multiline=True,
-    )
-    oauthbearer_assertion_key_password: Secret | None = option(
-        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
-        SECRET,
-        "The password of that key.",
-        default=None,
-    )
-    ssl_key_pem: Secret | None = option(
-        "kafka.ssl.key.pem",
-        SECRET,
-        "The client's private key, as PEM text.",
-        default=None,
-        multiline=True,
-        aliases=("kafka.ssl.keystore.key",),
-    )
-    ssl_key_password: Secret | None = option(
-        "kafka.ssl.key.password", SECRET, "The password of the client's private key.", default=None
-    )
-    ssl_keystore_password: Secret | None = option(
-        "kafka.ssl.keystore.password", SECRET, "The password of a PKCS#12 key store.", default=None
     )
     token_provider: str | None = option(
         "tokenProvider",
@@ -114,20 +95,6 @@ class KafkaClientOptions(OutageOptions):
         "after these, if it likes, the principal and a dict of extensions.",
         default=None,
     )
-
-
-def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split raw options into those of a class, and settings of the client, in lower case and without ``kafka.``."""
-    declared = {name.lower() for one in declared_options(cls).values() for name in (one.name, *one.aliases)}
-    own: dict[str, str] = {}
-    client: dict[str, str] = {}
-    for key, value in raw.items():
-        lowered = key.lower()
-        if lowered.startswith(_PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(_PREFIX)] = option_text(key, value, FORMAT)  # stripped as by the JVM's client
-        else:
-            own[key] = value
-    return own, client
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +128,53 @@ class ClientSettings:
         return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
 
 
-def reader_settings(options: KafkaClientOptions, user: Mapping[str, str]) -> ClientSettings:
+def split_client_options(
+    cls: type[KafkaClientOptions], raw: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[dict[str, str], ClientSettings]:
+    """Split raw options into those of a class and the settings of the client as the user gives them.
+
+    Names of these are in lower case and without ``kafka.``; secrets are read, from ``environ`` or files.
+    """
+    declared = {name.lower() for one in declared_options(cls).values() for name in (one.name, *one.aliases)}
+    own: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for key, value in raw.items():
+        lowered = key.lower()
+        if lowered.startswith(_PREFIX) and lowered not in declared:
+            client[lowered.removeprefix(_PREFIX)] = option_text(key, value, FORMAT)  # stripped as by the JVM's client
+        else:
+            own[key] = value
+    secrets = {one.name.removeprefix(_PREFIX): _take_secret(one, client, environ) for one in cls.secret_settings}
+    present = {name: value for name, value in secrets.items() if value is not None}
+    return own, ClientSettings(tuple(client.items()), tuple(present.items()))
+
+
+def _take_secret(declared: Option, client: dict[str, str], environ: Mapping[str, str]) -> Secret | None:
+    """Take a secret out of the settings."""
+    names = (declared.name, *declared.aliases)
+    texts = {client.pop(short) for name in names if (short := name.removeprefix(_PREFIX)) in client}
+    if len(texts) > 1:
+        raise conflict(FORMAT, declared.name, declared.aliases[0], _TWO_NAMES, f"Give only {declared.name}.")
+    for text in texts:
+        value = resolve_secret(declared.name, text, environ, FORMAT, multiline=declared.multiline)
+        if not value:
+            raise illegal(f"The option {declared.name} is empty", f"Give {declared.legal}.")
+        return Secret(value)
+    return None
+
+
+def reader_settings(options: KafkaClientOptions, user: ClientSettings) -> ClientSettings:
     """Return the settings of the source's clients; errors as of `client_settings`."""
     refused: list[Refusal] = []
-    isolation = user.get("isolation.level", "read_uncommitted").lower()
+    wanted = dict(user.plain)
+    isolation = wanted.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
         advice = "Give read_uncommitted or read_committed."
         refused.append((f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}", advice))
         isolation = "read_uncommitted"
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
     dropped = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level"}
-    used = {name: value for name, value in user.items() if name not in dropped}
+    used = {name: value for name, value in wanted.items() if name not in dropped}
     # librdkafka's own defaults are read_committed, and no check for damage; those of the JVM client are not.
     return client_settings(
         options, user, {"check.crcs": "true", **used, "isolation.level": isolation}, refused, "consumer"
@@ -180,7 +183,7 @@ def reader_settings(options: KafkaClientOptions, user: Mapping[str, str]) -> Cli
 
 def client_settings(
     options: KafkaClientOptions,
-    user: Mapping[str, str],
+    user: ClientSettings,
     changed: Mapping[str, str],
     refused: list[Refusal],
     role: Role,
@@ -198,23 +201,18 @@ def client_settings(
             FORMAT,
             "Give host:port of a broker.",
         )
-    named = {"bootstrap.servers": options.bootstrap_servers, **user}
+    named = {"bootstrap.servers": options.bootstrap_servers, **dict(user.plain)}
     for name, other in jvm.OTHER_NAMES.items():
         if name in named and other in named and named[name].strip() != named[other].strip():
-            why = "they are two names of one setting and have different values"
-            raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
+            raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", _TWO_NAMES, f"Give only kafka.{other}.")
     servers = _broker_addresses(options.bootstrap_servers)
-    texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in user}
+    texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in named}
     refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
     used = _without_ignored({name: changed[name] for name in changed if name not in texts}, role)
     stores = _stores(used)
     plain = {"bootstrap.servers": servers} | _translate(used, refused)
     _refuse(refused, plain)
-    secret = {
-        declared.name.removeprefix(_PREFIX): value
-        for name, declared in declared_options(KafkaClientOptions).items()
-        if declared.kind is SECRET and name != "sasl_jaas_config" and (value := getattr(options, name)) is not None
-    }
+    secret = dict(user.secret)
     plain |= stores
     # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
     first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
@@ -223,8 +221,8 @@ def client_settings(
     plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
         secret["ssl.key.pem"] = Secret(_pem_lines(secret["ssl.key.pem"].reveal()))
-    if options.sasl_jaas_config is not None:
-        jvm.apply_jaas_config(options.sasl_jaas_config.reveal(), plain, secret)
+    if (jaas := secret.pop("sasl.jaas.config", None)) is not None:
+        jvm.apply_jaas_config(jaas.reveal(), plain, secret)
     jvm.apply_login_handler(plain)
     jvm.check_token_endpoint(plain)
     _check_tokens(plain, options.token_provider)
@@ -259,8 +257,8 @@ def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str
 
 def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
     """Raise one error for all settings that are refused, by the pack or by librdkafka."""
-    translated = {"sasl.login.callback.handler.class", "sasl.jaas.config"}
-    unknown = unknown_settings({name: value for name, value in plain.items() if name not in translated})
+    handler = "sasl.login.callback.handler.class"  # translated later
+    unknown = unknown_settings({name: value for name, value in plain.items() if name != handler})
     if refused or unknown:
         code = "OPTION_ILLEGAL" if refused else "KAFKA_SETTING"
         whats, actions = (dict.fromkeys(texts) for texts in zip(*refused, *unknown, strict=True))

@@ -166,12 +166,11 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
     ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets.
     """
     engine = {key.lower(): value for key, value in raw.items() if key.lower() in _ENGINE_KEYS}
-    own, client = split_client_options(
-        KafkaWriteOptions, {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
-    )
+    others = {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
+    own, client = split_client_options(KafkaWriteOptions, others, environ)
     options = parse_options(KafkaWriteOptions, own, environ, FORMAT)
     if options.exactly_once:
-        _check_exactly_once(options, client, engine, streaming=streaming)
+        _check_exactly_once(options, dict(client.plain), engine, streaming=streaming)
     elif ignored := _OF_TRANSACTIONS.keys() & {key.lower() for key in own}:
         name = _OF_TRANSACTIONS[min(ignored)]
         why = "it is for exactly_once, and the rows are written at least once"
@@ -210,16 +209,16 @@ def _check_exactly_once(
         raise illegal(f"deliveryGuarantee=exactly_once needs an idempotent producer. {why}", f"Leave kafka.{name} out.")
 
 
-def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> ClientSettings:
+def _producer_settings(options: KafkaWriteOptions, user: ClientSettings) -> ClientSettings:
     refused: list[Refusal] = []
-    changed = dict(user)
+    changed = dict(user.plain)
     if changed.pop("transactional.id", None) is not None:
         advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
     _choose_partitioner(changed)
     _choose_compression_level(changed)
     _fit_records_to_queue(changed)
-    defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
+    defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(dict(user.plain)) else "false"}
     if options.exactly_once:
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
     if not any(name in changed for name in jvm.TIMEOUT_SETTINGS):

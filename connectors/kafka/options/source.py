@@ -287,7 +287,7 @@ def parse_read_options(
     ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets. While ``streaming`` is
     unknown, only what streams and batch reads have in common is checked.
     """
-    own, client = split_client_options(KafkaReadOptions, raw)
+    own, client = split_client_options(KafkaReadOptions, raw, environ)
     options = parse_options(KafkaReadOptions, own, environ, FORMAT)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets

@@ -270,6 +270,34 @@ def test_secrets_of_an_oidc_client_are_not_shown(name: str) -> None:
         assert "hidden" in settings.revealed().values()
 
 
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"ssl.key.pem": "canary1", "ssl.keystore.key": "canary2"},
+            r"kafka\.ssl\.key\.pem and kafka\.ssl\.keystore\.key",
+        ),
+        ({"sasl.password": " "}, r"kafka\.sasl\.password is empty"),
+        ({"sasl.password": "env:NOWHERE"}, r"kafka\.sasl\.password names the environment variable NOWHERE"),
+        ({"sasl.password": "canary\n"}, None),
+        ({"ssl.key.pem": "canary", "ssl.keystore.key": "canary"}, None),
+    ],
+    ids=str,
+)
+def test_a_secret_setting_has_one_value_and_is_never_shown(
+    parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], said: str | None
+) -> None:
+    if said is None:
+        settings = parse(given)
+        assert "canary" in settings.revealed().values()
+        assert "canary" not in repr(settings)
+        return
+    with pytest.raises(OptionError, match=said) as caught:
+        parse(given)
+    assert "canary" not in str(caught.value)
+
+
 # Idempotence: what ProducerConfig of kafka-clients 3.9 makes of the same settings
 
 SWITCHED_OFF = [
