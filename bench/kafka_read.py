@@ -28,9 +28,10 @@ from _ready_rows import READY
 from connectors.core.processes.worker import NO_FAST_PATH
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 
 PARTITIONS = 2
 ROWS = {100: 2_000_000, 200: 2_000_000, 1024: 600_000}
@@ -91,7 +92,7 @@ def query(program: Program, options: Mapping[str, str], name: str, rows: int, co
 def alone(made: Rig, topic: str, rows: int, *, native: bool) -> Callable[[], float]:
     """Reads a partition in this process, without Spark."""
     client = ClientSettings((("bootstrap.servers", made.broker.endpoint), ("isolation.level", "read_uncommitted")))
-    settings = ReadSettings(client, "bench", headers=False, fail_on_data_loss=True, poll_timeout=60)
+    settings = KafkaReadOptions(client=client, group="bench", poll_timeout_ms=60_000)
     part = OffsetRange(topic, 0, 0, rows // PARTITIONS)
 
     def run() -> float:

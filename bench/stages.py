@@ -48,9 +48,9 @@ from pyspark.sql.types import BinaryType
 
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings as KafkaSettings
 from connectors.kafka.source.reader import read_range as read_kafka
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.responses import parse_page
@@ -160,7 +160,7 @@ def kafka_read(benchmark: Benchmark, rounds: int, label: str, size: int) -> None
         topic = made.topic("stages", PARTITIONS)
         made.fill(topic, PARTITIONS, rows, size)
         client = ClientSettings((("bootstrap.servers", broker.endpoint), ("isolation.level", "read_uncommitted")))
-        settings = KafkaSettings(client, "bench", headers=False, fail_on_data_loss=True, poll_timeout=60)
+        settings = KafkaReadOptions(client=client, group="bench", poll_timeout_ms=60_000)
         part = OffsetRange(topic, 0, 0, rows // PARTITIONS)
         threads, own = by_thread(lambda: sum(each.num_rows for each in read_kafka(part, settings)), rounds)
         CONSUMERS.close()

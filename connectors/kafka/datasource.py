@@ -36,7 +36,7 @@ with _KAFKA.imports():
     from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
     from connectors.kafka.source.planning import OffsetRange
-    from connectors.kafka.source.reader import ReadSettings, read_range
+    from connectors.kafka.source.reader import read_range
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -52,14 +52,15 @@ _CHECK_SECONDS: Final = 5.0
 
 @dataclass
 class KafkaPartition(Partition):
-    """A task's part of a batch: the offsets to read, and how."""
+    """A task's part of a batch: the offsets to read, how, and in which run of the query."""
 
     part: OffsetRange
-    settings: ReadSettings
+    options: KafkaReadOptions
+    run: str
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        return read_range(self.part, self.settings)
+        return read_range(self.part, self.options, self.run)
 
 
 class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
@@ -87,8 +88,8 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the partitions of a batch: a function of the two offsets and of Kafka."""
-        settings = read_settings(self.options, self.stream.run, streaming=True)
-        return [KafkaPartition(part, settings) for part in self.stream.partitions(start, end)]
+        options, run = self.options.for_tasks(), self.stream.run
+        return [KafkaPartition(part, options, run) for part in self.stream.partitions(start, end)]
 
 
 class KafkaBatchReader(BatchReader[KafkaReadOptions]):
@@ -106,8 +107,8 @@ class KafkaBatchReader(BatchReader[KafkaReadOptions]):
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
         from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - tasks plan nothing
 
-        settings = read_settings(self.options, secrets.token_hex(8), streaming=False)
-        return [KafkaPartition(part, settings) for part in plan_batch(self.options, bounds_of(self.filters))]
+        options, run = self.options.for_tasks(), secrets.token_hex(8)
+        return [KafkaPartition(part, options, run) for part in plan_batch(self.options, bounds_of(self.filters))]
 
 
 class _PushFilters:
@@ -125,18 +126,6 @@ class _PushFilters:
         """Store the filters; all are left to Spark as well."""
         self._reader.filters = tuple(filters)
         return filters
-
-
-def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSettings:
-    """Return how tasks read in a run of the query, by a name of its own."""
-    return ReadSettings(
-        client=options.client,
-        group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
-        headers=options.include_headers,
-        fail_on_data_loss=options.fail_on_data_loss,
-        poll_timeout=None if options.poll_timeout_ms is None else options.poll_timeout_ms / 1000,
-        run=run,
-    )
 
 
 @cache

@@ -199,7 +199,7 @@ def _parse_timestamp(text: str) -> Timestamp:
     return Timestamp(time)
 
 
-def check_batch_positions(start: Position | None, end: Position | None) -> None:
+def check_batch_positions(start: Position, end: Position) -> None:
     """Refuse a batch read that would begin at the latest, end at the earliest, or begin later than it ends."""
     if start is Anywhere.LATEST:
         raise illegal(
@@ -221,7 +221,7 @@ def check_batch_positions(start: Position | None, end: Position | None) -> None:
                 )
 
 
-def _first_with(position: Position | None, offset: int) -> str | None:
+def _first_with(position: Position, offset: int) -> str | None:
     if not isinstance(position, Specific):
         return None
     named = [*sorted(position.offsets.items()), *sorted(position.topics.items())]

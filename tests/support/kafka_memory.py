@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark.sql.worker.plan_data_source_read  # noqa: F401 - part of a worker's size
 
-from connectors.kafka.datasource import KafkaPartition, KafkaStreamReader, read_settings
+from connectors.kafka.datasource import KafkaPartition, KafkaStreamReader
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.planning import OffsetRange
 
@@ -37,8 +37,7 @@ def peak_bytes() -> int:
 def run(reading: Reading) -> tuple[int, int]:
     """Read; returns the highest resident size, and the number of records."""
     options = parse_read_options(reading.options, {}, streaming=True)
-    settings = read_settings(options, "run", streaming=True)
-    parts = [KafkaPartition(OffsetRange(*each), settings) for each in reading.ranges]
+    parts = [KafkaPartition(OffsetRange(*ends), options.for_tasks(), "run") for ends in reading.ranges]
     end = time.monotonic() + reading.seconds
     records = 0
     while True:

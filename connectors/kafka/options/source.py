@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from connectors.core.options.declaration import available_now, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
@@ -259,24 +259,40 @@ class KafkaReadOptions(KafkaClientOptions):
         default=None,
     )
     strategy: Strategy = field(default=Subscribe(()))
-    start: Position | None = None
-    """Where a new query begins; None for the default."""
-    end: Position | None = None
-    """Where a batch read ends; None for the default."""
+    start: Position = Anywhere.EARLIEST
+    """Where a new query begins."""
+    end: Position = Anywhere.LATEST
+    """Where a batch read ends."""
+    group: str = "spark-kafka-source-executor"
+    """The consumer group of tasks, which is never joined."""
     client: ClientSettings = field(default=ClientSettings())
-
-    def starting(self, *, streaming: bool) -> Position:
-        """Return where a new query begins."""
-        return self.start or (Anywhere.LATEST if streaming else Anywhere.EARLIEST)
 
     @property
     def group_to_start_from(self) -> str | None:
         """The consumer group of ``startingOffsets=group``."""
         return self.commit_offsets_to_group or self.client.get("group.id")
 
-    def group_prefix(self, *, streaming: bool) -> str:
-        """Return what group names begin with."""
-        return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
+    @property
+    def poll_timeout(self) -> float | None:
+        """Seconds without any progress after which a task fails.
+
+        None is 120 s while brokers answer, and the client's ``outage_rule`` while they do not.
+        """
+        return None if self.poll_timeout_ms is None else self.poll_timeout_ms / 1000
+
+    def for_tasks(self) -> Self:
+        """Return it without positions, which only the driver plans with: each partition has a copy."""
+        return dataclasses.replace(
+            self,
+            assign=None,
+            starting_offsets=None,
+            starting_offsets_by_timestamp=None,
+            ending_offsets=None,
+            ending_offsets_by_timestamp=None,
+            strategy=Subscribe(()),
+            start=Anywhere.EARLIEST,
+            end=Anywhere.LATEST,
+        )
 
 
 def parse_read_options(
@@ -291,9 +307,10 @@ def parse_read_options(
     options = parse_options(KafkaReadOptions, own, environ, FORMAT)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
-    )
-    end = parse_position(
-        "ending", options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets
+    ) or (Anywhere.LATEST if streaming else Anywhere.EARLIEST)
+    end = (
+        parse_position("ending", options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets)
+        or Anywhere.LATEST
     )
     if streaming is True:
         _check_stream(options)
@@ -305,8 +322,17 @@ def parse_read_options(
                 warn_once("[KAFKA_OPTION_IGNORED] %s option ignored in batch queries.", name)
     strategy = _parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)
-    options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
-    if options.group_id_prefix is not None and settings.get("group.id") is not None:
+    group = settings.get("group.id")
+    prefix = options.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
+    options = dataclasses.replace(
+        options,
+        strategy=strategy,
+        start=start,
+        end=end,
+        group=group or f"{prefix}-executor",
+        client=settings,
+    )
+    if options.group_id_prefix is not None and group is not None:
         warn_once("[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set.")
     if start is Anywhere.GROUP and options.group_to_start_from is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")

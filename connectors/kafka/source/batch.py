@@ -29,7 +29,6 @@ from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import (
     EARLIEST,
     LATEST,
-    Anywhere,
     Offsets,
     Specific,
     Timestamp,
@@ -141,10 +140,10 @@ def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
 def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> list[OffsetRange]:
     assigned = lookup.partitions(options.strategy)
     latest = options.starting_no_match is NoMatch.LATEST
-    start = requested_offsets(options.starting(streaming=False), assigned, lookup, "start", latest_if_none=latest)
+    start = requested_offsets(options.start, assigned, lookup, "start", latest_if_none=latest)
     # A start at the end means the end as it is now.
     start |= lookup.latest([partition for partition, offset in start.items() if offset == LATEST])
-    end = requested_offsets(options.end or Anywhere.LATEST, assigned, lookup, "end", latest_if_none=True)
+    end = requested_offsets(options.end, assigned, lookup, "end", latest_if_none=True)
     if isinstance(options.end, Timestamp | Timestamps):
         # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
         end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])

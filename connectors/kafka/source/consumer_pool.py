@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.native_records import NativeSource
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.records import Event, Fetched, PlainSource
@@ -46,27 +45,6 @@ _DEFAULTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """What a task needs to read; pickles.
-
-    Attributes:
-        group: the consumer group, which is never joined.
-        poll_timeout: seconds without any progress after which a task fails. None is 120 s while brokers answer, and
-            the client's ``outage_rule`` while they do not.
-        run: the run of the stream, up to the recreation of a topic, or the action that reads a batch. Records that were
-            fetched for one run are never used in another: they may be those of a topic that was deleted since.
-    """
-
-    client: ClientSettings
-    group: str
-    _: KW_ONLY
-    headers: bool
-    fail_on_data_loss: bool
-    poll_timeout: float | None
-    run: str = field(default="", compare=False)
-
-
 def own_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the defaults of this pack that go with the user's settings of librdkafka."""
     own = {name: value for name, value in _DEFAULTS.items() if name not in settings}
@@ -77,11 +55,11 @@ def own_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     return own
 
 
-def open_source(settings: ReadSettings) -> RecordSource:
+def open_source(options: KafkaReadOptions) -> RecordSource:
     """Open a consumer: on the fast path where that is available and supports the settings, else on the plain path."""
-    plain = dict(settings.client.plain)
-    own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
-    return (PlainSource if settings.client.uses_tokens or native_reason() else NativeSource)(settings.client, own)
+    client = options.client
+    own = own_defaults(dict(client.plain)) | {"group.id": options.group, "enable.partition.eof": "true"}
+    return (PlainSource if client.uses_tokens or native_reason() else NativeSource)(client, own)
 
 
 BATCH_BYTES: Final = 16 << 20  # of keys and values in one Arrow batch, about
@@ -93,7 +71,7 @@ _MOST_JUMPS: Final = 3
 """After so many ranges in a row that did not start where the last one ended, a consumer fetches for its range only."""
 _CONSUMERS: Final = 2  # idle consumers of a query, each of which may hold queued.max.messages.kbytes
 _QUERIES: Final = 4
-"""Queries (by their settings) with idle consumers: those of a session take turns in a worker."""
+"""Queries (by their client and group) with idle consumers: those of a session take turns in a worker."""
 _MOST_SKIPPED: Final = 20_000
 """The most offsets that are skipped to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
@@ -116,14 +94,16 @@ class PooledConsumer:
     """A consumer, its position, and the records that it fetched beyond the end of a range.
 
     Attributes:
+        run: the run of the stream, up to the recreation of a topic, or the action that reads a batch. Records that were
+            fetched for one run are never used in another: they may be those of a topic that was deleted since.
         partition: None if it is paused, or its position is gone.
         position: the offset after the last record that was taken from the client.
     """
 
-    def __init__(self, settings: ReadSettings) -> None:
-        self.settings = settings
-        self.run = settings.run
-        self.source = open_source(settings)
+    def __init__(self, options: KafkaReadOptions, run: str) -> None:
+        self.query = options.client, options.group
+        self.run = run
+        self.source = open_source(options)
         self.partition: TopicPartition | None = None
         self.position = -1
         self.idle_since = 0.0
@@ -234,20 +214,21 @@ class ConsumerPool:
         """The one released last stands last."""
         self._thread: threading.Thread | None = None
 
-    def acquire(self, part: OffsetRange, settings: ReadSettings) -> PooledConsumer:
+    def acquire(self, part: OffsetRange, options: KafkaReadOptions, run: str) -> PooledConsumer:
         """Return the idle consumer that suits a range best, or a new one."""
+        query = options.client, options.group
         with self._lock:
-            others = dict.fromkeys(idle.settings for idle in reversed(self._idle) if idle.settings != settings)
-            surplus = [consumer for consumer in self._idle if consumer.settings in [*others][_QUERIES - 1 :]]
-            own = [consumer for consumer in self._idle if consumer.settings == settings]
-            best = min(own, key=lambda consumer: consumer.match(part, settings.run), default=None)
-            if best is not None and best.match(part, settings.run) is Match.OTHER and len(own) < _CONSUMERS:
+            others = dict.fromkeys(idle.query for idle in reversed(self._idle) if idle.query != query)
+            surplus = [consumer for consumer in self._idle if consumer.query in [*others][_QUERIES - 1 :]]
+            own = [consumer for consumer in self._idle if consumer.query == query]
+            best = min(own, key=lambda consumer: consumer.match(part, run), default=None)
+            if best is not None and best.match(part, run) is Match.OTHER and len(own) < _CONSUMERS:
                 best = None
             self._idle = [consumer for consumer in self._idle if consumer not in {best, *surplus}]
         for consumer in surplus:
             consumer.close()
-        consumer = best or PooledConsumer(settings)
-        consumer.begin(part, settings.run)
+        consumer = best or PooledConsumer(options, run)
+        consumer.begin(part, run)
         return consumer
 
     def release(self, consumer: PooledConsumer) -> None:

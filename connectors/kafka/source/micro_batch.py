@@ -72,7 +72,7 @@ class KafkaStream:
     """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay`` and between calls.
 
     Attributes:
-        run: the name of `ReadSettings.run` for the tasks of the next batch.
+        run: the `PooledConsumer.run` of the tasks of the next batch.
     """
 
     def __init__(

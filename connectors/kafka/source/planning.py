@@ -32,7 +32,7 @@ _SIDE_OPTIONS: Final = {"start": "startingOffsets", "end": "endingOffsets"}
 def starting_offsets(options: KafkaReadOptions, partitions: Collection[TopicPartition], lookup: KafkaLookup) -> Offsets:
     """Return the offset, of at least 0, where a new stream begins in each partition."""
     latest = options.starting_no_match is NoMatch.LATEST
-    position = options.starting(streaming=True)
+    position = options.start
     return resolve_sentinels(requested_offsets(position, partitions, lookup, "start", latest_if_none=latest), lookup)
 
 

@@ -19,19 +19,17 @@ from connectors.core.errors import DataLossError, ServiceUnavailableError, Sourc
 from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import named_error
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.consumer_pool import (
     BATCH_BYTES,
     CONSUMERS,
     MOST_RECORDS,
     ConsumerPool,
     PooledConsumer,
-    ReadSettings,
     RecordSource,
 )
 from connectors.kafka.source.planning import OffsetRange, start_behind_end
 from connectors.kafka.source.records import Event, Fetched
-
-__all__ = ["PartitionReader", "ReadSettings", "read_range", "report_data_loss", "watermarks"]
 
 _log = logging.getLogger(__name__)
 _ACTION: Final = "If you do not want your query to fail on such cases, set the source option failOnDataLoss to false."
@@ -56,13 +54,13 @@ _OF_COORDINATOR: Final = "FindCoordinator response error"
 
 
 def read_range(
-    part: OffsetRange, settings: ReadSettings, consumers: ConsumerPool = CONSUMERS
+    part: OffsetRange, options: KafkaReadOptions, run: str = "", consumers: ConsumerPool = CONSUMERS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range in order; `EARLIEST` and `LATEST` at its ends are looked up now."""
+    """Yield the rows of a range in order, for a `PooledConsumer.run`; sentinels at its ends are looked up now."""
     if 0 <= part.end <= part.start:
         return
-    consumer = consumers.acquire(part, settings)
-    reader = PartitionReader(consumer, part, settings)
+    consumer = consumers.acquire(part, options, run)
+    reader = PartitionReader(consumer, part, options)
     try:
         yield from reader.batches()
     except BaseException:
@@ -79,18 +77,18 @@ class PartitionReader:
         self,
         consumer: PooledConsumer,
         part: OffsetRange,
-        settings: ReadSettings,
+        options: KafkaReadOptions,
         refused_seconds: float = _REFUSED_SECONDS,
     ) -> None:
         self._refused_seconds = refused_seconds
         self._consumer = consumer
-        self._settings, self._rule = settings, settings.client.outage_rule
+        self._options, self._rule = options, options.client.outage_rule
         self._part = part
         self._partition = part.topic_partition
         self._position, self._end = part.start, part.end
         self._gathered: list[Fetched] = []
         self._without_time = self._first_without_time = 0
-        self._gaps = OffsetGapPolicy(consumer.source, part, settings)
+        self._gaps = OffsetGapPolicy(consumer.source, part, options)
         self._failed_at = self._ask_at = -math.inf
         self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
@@ -138,7 +136,7 @@ class PartitionReader:
         self._gathered = []
 
     def _take_batch(self) -> pa.RecordBatch:
-        headers = self._settings.headers
+        headers = self._options.include_headers
         batch: pa.RecordBatch = self._gathered[0].batch(self._gathered, self._partition, headers=headers)
         self.free()
         if missing := batch.column("timestamp").null_count:
@@ -163,7 +161,7 @@ class PartitionReader:
         """Look up sentinels: a batch read is bound to offsets when its tasks run, as in Spark's own source."""
         if self._position >= 0 and self._end >= 0:
             return
-        timeout = self._settings.poll_timeout
+        timeout = self._options.poll_timeout
         try:
             seconds = self._rule.seconds if timeout is None else timeout
             low, high = watermarks(self._consumer.source, self._partition, seconds)
@@ -200,7 +198,7 @@ class PartitionReader:
         refusal = self._consumer.source.last_word.refusal
         if refusal is not None and seconds > self._refused_seconds:
             raise refusal
-        timeout = self._settings.poll_timeout
+        timeout = self._options.poll_timeout
         if timeout is None:
             seconds, timeout = self._answered_seconds(seconds), _ANSWERED_SECONDS
         if seconds > timeout:
@@ -267,10 +265,10 @@ class OffsetGapPolicy:
     Both methods raise a `DataLossError` for lost records if ``failOnDataLoss`` is set.
     """
 
-    def __init__(self, source: RecordSource, part: OffsetRange, settings: ReadSettings) -> None:
+    def __init__(self, source: RecordSource, part: OffsetRange, options: KafkaReadOptions) -> None:
         self._source = source
         self._part = part
-        self._settings = settings
+        self._options = options
         self._retries = 0
 
     def resume_offset(self, position: int, end: int) -> int:
@@ -321,5 +319,5 @@ class OffsetGapPolicy:
             return None
 
     def _report_loss(self, reason: str) -> None:
-        fail = self._settings.fail_on_data_loss
+        fail = self._options.fail_on_data_loss
         report_data_loss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=fail)

@@ -24,9 +24,9 @@ from connectors.core.errors import CredentialsError, ServiceUnavailableError
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.datasource import KafkaBatchReader, KafkaPartition
 from connectors.kafka.offsets import EARLIEST, LATEST
-from connectors.kafka.options.source import Subscribe, parse_read_options
+from connectors.kafka.options.source import KafkaReadOptions, Subscribe, parse_read_options
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.testing.spark_protocol.driver import BatchRead, TaskFailedError
 from tests.servers.certificates import make_certificates
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
@@ -521,12 +521,8 @@ def test_a_task_whose_certificate_the_broker_refuses_ends_long_before_the_poll_t
     kafka.send(topic, [1])
     secure = {"kafka.security.protocol": "SSL", "kafka.bootstrap.servers": kafka.broker.ssl_endpoint}
     options = kafka.options(topic, kafka__ssl__ca__location=str(kafka.broker.certificates / "ca.pem"), **secure)
-    settings = ReadSettings(
-        parse_read_options(options, {}, streaming=False).client,
-        "g",
-        headers=False,
-        fail_on_data_loss=True,
-        poll_timeout=60,
+    settings = KafkaReadOptions(
+        client=parse_read_options(options, {}, streaming=False).client, group="g", poll_timeout_ms=60_000
     )
     began = time.monotonic()
     with pytest.raises(CredentialsError, match="SSL alert number"):

@@ -16,7 +16,7 @@ from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL
 from connectors.kafka.client.admin import RetryingLookup
 from connectors.kafka.client.group_offsets import read_group_offset
-from connectors.kafka.datasource import KafkaDataSource, read_settings
+from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.sink.writer import TransactionalSink, close_sinks
@@ -64,7 +64,7 @@ def plan_stream(options: KafkaReadOptions) -> Any:
 
 def read_task(options: KafkaReadOptions, end: int = RECORDS) -> list[bytes]:
     part = OffsetRange(TOPIC, 0, 0, end)
-    rows = read_range(part, read_settings(options, "run", streaming=True))
+    rows = read_range(part, options, "run")
     return [value for batch in rows for value in batch.column("value").to_pylist()]
 
 
@@ -124,7 +124,7 @@ def test_a_step_of_a_transaction_ends_with_the_error_of_the_service(kafka: MockK
 
 def test_records_that_were_read_before_an_outage_come_once(kafka: MockKafkaProcess) -> None:
     options = source(kafka, **LONG)
-    rows = read_range(OffsetRange(TOPIC, 0, 0, RECORDS + 5), read_settings(options, "run", streaming=True))
+    rows = read_range(OffsetRange(TOPIC, 0, 0, RECORDS + 5), options, "run")
 
     def read_and_produce() -> list[bytes]:
         return [value for batch in rows for value in batch.column("value").to_pylist()]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.datasource import read_settings
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import PooledConsumer
 from connectors.kafka.source.planning import OffsetRange
@@ -49,10 +48,9 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
     options = parse_read_options(as_user(kafka, topic), {}, streaming=True)
-    settings = read_settings(options, "run", streaming=True)
-    consumer = PooledConsumer(settings)
+    consumer = PooledConsumer(options, "run")
     consumer.source = source = Telling(consumer.source)
-    reader = PartitionReader(consumer, OffsetRange(topic, 0, 0, 6), settings)
+    reader = PartitionReader(consumer, OffsetRange(topic, 0, 0, 6), options)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(lambda: sum(batch.num_rows for batch in reader.batches()))
         wait_for(lambda: "GROUP_AUTHORIZATION_FAILED" in source.events or reading.done(), PATIENCE)

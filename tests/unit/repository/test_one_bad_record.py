@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.kinesis.client.responses import Record
 from connectors.kinesis.source.records import aggregates, batches
 from connectors.pubsub.client.client import wire_message
@@ -43,7 +44,7 @@ def kafka() -> None:
         assert producer.flush(10) == 0
         send_header(mock, b"caf\xe9")
         client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-        settings = ReadSettings(client, "check", headers=True, fail_on_data_loss=True, poll_timeout=10.0)
+        settings = KafkaReadOptions(client=client, group="check", include_headers=True, poll_timeout_ms=10_000)
         count = 4 + len(HOSTILE_TEXTS)
         for native in (True, False):
             with path_taken(native=native):

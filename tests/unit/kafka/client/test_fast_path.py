@@ -27,8 +27,9 @@ WRITE_AND_READ = """
 import pyarrow as pa
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.sink.writer import close_sinks, produce_batches
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka.mock import MockKafka
@@ -37,15 +38,16 @@ with MockKafka() as mock:
     batch = pa.RecordBatch.from_pydict({"value": [b"v" * 100], "partition": pa.array([0], pa.int32())})
     produce_batches([batch], Columns("t", False, True, False, False), settings)
     close_sinks()
-    how = ReadSettings(settings, "g", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
+    how = KafkaReadOptions(client=settings, group="g", poll_timeout_ms=10_000)
     rows = sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, 0, 1), how))
 print(rows, native_reason())
 """
 
 READ_TIMES = """
 from confluent_kafka import Producer
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka.mock import MockKafka
 with MockKafka() as mock:
@@ -54,7 +56,7 @@ with MockKafka() as mock:
         producer.produce("t", b"v", partition=0, timestamp=time)
     producer.flush(10)
     client = ClientSettings((("bootstrap.servers", mock.endpoint),))
-    how = ReadSettings(client, "g", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
+    how = KafkaReadOptions(client=client, group="g", poll_timeout_ms=10_000)
     rows = [row for batch in read_range(OffsetRange("t", 0, 0, 4), how) for row in batch.to_pylist()]
 times, types = [row["timestamp"].timestamp() * 1000 for row in rows], {row["timestampType"] for row in rows}
 print([round(time) for time in times], types)

@@ -11,7 +11,6 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
-from connectors.kafka.datasource import read_settings
 from connectors.kafka.offsets import (
     Anywhere,
     Offsets,
@@ -159,16 +158,16 @@ def test_ending_timestamp_of_a_stream_is_ignored_as_by_spark() -> None:
 
 def test_defaults_are_those_of_spark() -> None:
     options = parse()
-    assert options.starting(streaming=True) == Anywhere.LATEST
-    assert options.starting(streaming=False) == Anywhere.EARLIEST
+    assert options.start == Anywhere.LATEST
+    assert parse(streaming=False).start == Anywhere.EARLIEST
     assert options.fail_on_data_loss
     assert options.max_trigger_delay == 900
     assert options.poll_timeout_ms is None
     assert (options.offset_retries, options.offset_retry_ms) == (None, 1000)
-    assert read_settings(options, "run", streaming=True).poll_timeout is None
+    assert options.poll_timeout is None
     assert not options.include_headers
-    assert options.group_prefix(streaming=True) == "spark-kafka-source"
-    assert options.group_prefix(streaming=False) == "spark-kafka-relation"
+    assert options.group == "spark-kafka-source-executor"
+    assert parse(streaming=False).group == "spark-kafka-relation-executor"
     assert options.client.get("isolation.level") == "read_uncommitted"
 
 
@@ -389,6 +388,16 @@ def test_secrets_are_read_from_the_environment_and_never_shown() -> None:
     assert options.client.revealed()["sasl.password"] == "hidden"
     assert "hidden" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_what_tasks_get_has_no_positions_and_shows_no_secret() -> None:
+    positions = "{" + ",".join(f'"topic-{number}":{{"0":23}}' for number in range(1000)) + "}"
+    options = parse(startingOffsets=positions, kafka__group__id="shop", kafka__sasl__password="env:PASSWORD")
+    sent = pickle.dumps(options.for_tasks())
+    assert len(sent) < 5000
+    received = pickle.loads(sent)
+    assert (received.client, received.group) == (options.client, "shop")
+    assert "hidden" not in repr(received)
 
 
 def written(**options: str) -> ClientSettings:

@@ -26,12 +26,13 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import destroys_lists, library_version
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_source
 from connectors.kafka.source.native_records import TIME_CHECKED, Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.testing.kafka.mock import MockKafka
 from tests.golden.librdkafka_record import RECORD, RECORDS, compare_times
 from tests.servers.certificates import make_certificates
@@ -121,14 +122,12 @@ def mock() -> Iterator[MockKafka]:
 def rows(
     mock: MockKafka, part: OffsetRange, *, group: str = "check", consumers: ConsumerPool = CONSUMERS
 ) -> list[dict[str, Any]]:
-    how = ReadSettings(
+    how = KafkaReadOptions(
         client=ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted"))),
         group=group,
-        headers=False,
-        fail_on_data_loss=True,
-        poll_timeout=10.0,
+        poll_timeout_ms=10_000,
     )
-    return [row for batch in read_range(part, how, consumers) for row in batch.to_pylist()]
+    return [row for batch in read_range(part, how, consumers=consumers) for row in batch.to_pylist()]
 
 
 def test_both_ways_give_the_same_rows(mock: MockKafka) -> None:
@@ -153,7 +152,7 @@ def test_a_poll_timeout_beyond_a_number_of_c_waits_for_long_and_not_for_nothing(
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
     client = ClientSettings((("bootstrap.servers", mock.endpoint),))
-    how = ReadSettings(client, "check", headers=False, fail_on_data_loss=True, poll_timeout=milliseconds / 1000)
+    how = KafkaReadOptions(client=client, group="check", poll_timeout_ms=milliseconds)
     assert sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, -2, -1), how)) == 1
 
 
@@ -415,7 +414,7 @@ def test_an_abandoned_read_gives_its_records_back(
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
     client = ClientSettings((("bootstrap.servers", mock.endpoint),))
-    how = ReadSettings(client, "check", headers=False, fail_on_data_loss=True, poll_timeout=10.0)
+    how = KafkaReadOptions(client=client, group="check", poll_timeout_ms=10_000)
     reading = read_range(OffsetRange("t", 0, 0, 25_000), how)
     assert next(reading).num_rows > 0
     reading.close()  # hangs if the client still misses records
@@ -449,7 +448,7 @@ def test_an_authentication_that_was_refused_between_tasks_does_not_end_the_next_
 @pytest.mark.usefixtures("native")
 def test_a_reader_keeps_what_the_client_says_of_its_connections() -> None:
     nowhere = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
-    source = open_source(ReadSettings(nowhere, "g", headers=False, fail_on_data_loss=True, poll_timeout=1))
+    source = open_source(KafkaReadOptions(client=nowhere, group="g", poll_timeout_ms=1_000))
     unavailable = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
     end = time.monotonic() + 30
     while (explained := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:

@@ -15,13 +15,14 @@ from connectors.core.errors import AccessDeniedError, CredentialsError, DataLoss
 from connectors.kafka.client.errors import LastWord
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source import consumer_pool
 from connectors.kafka.source.consumer_pool import ConsumerPool, PooledConsumer
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import PartitionReader, ReadSettings, read_range
+from connectors.kafka.source.reader import PartitionReader, read_range
 from connectors.kafka.source.records import Event, Fetched
 
-SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10)
+SETTINGS = KafkaReadOptions(client=ClientSettings(), group="check", poll_timeout_ms=10_000)
 CONSUMERS = ConsumerPool(pause_seconds=600.0)  # else it pauses on a machine that stalls for 2 s
 
 
@@ -151,10 +152,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Scripted
     CONSUMERS.close()
 
 
-def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int]:
+def offsets(start: int, end: int, settings: KafkaReadOptions = SETTINGS) -> list[int]:
     return [
         offset
-        for batch in read_range(OffsetRange("t", 0, start, end), settings, CONSUMERS)
+        for batch in read_range(OffsetRange("t", 0, start, end), settings, consumers=CONSUMERS)
         for offset in batch.column("offset").to_pylist()
     ]
 
@@ -163,7 +164,7 @@ def test_the_end_of_a_partition_that_was_reported_in_one_range_also_ends_the_nex
     scripted: Callable[..., ScriptedSource],
 ) -> None:
     scripted((range(0, 8, 2), [Event("_PARTITION_EOF", "", 10)]))  # every second offset is a control record
-    short = replace(SETTINGS, poll_timeout=0.2)
+    short = replace(SETTINGS, poll_timeout_ms=200)
     assert [offsets(0, 3, short), offsets(3, 7, short), offsets(7, 10, short)] == [[0, 2], [4, 6], []]
 
 
@@ -243,18 +244,18 @@ def test_a_consumer_whose_records_are_never_wanted_next_fetches_for_its_ranges_o
 def test_records_that_are_passed_over_are_progress(scripted: Callable[..., ScriptedSource]) -> None:
     passed = [([each], []) for each in range(1, 30)]
     scripted(([0], []), *passed, ([30], []), seconds=0.02)
-    assert [offsets(0, 1), offsets(30, 31, replace(SETTINGS, poll_timeout=0.1))] == [[0], [30]]
+    assert [offsets(0, 1), offsets(30, 31, replace(SETTINGS, poll_timeout_ms=100))] == [[0], [30]]
 
 
 def test_a_client_that_goes_on_without_records_makes_progress(scripted: Callable[..., ScriptedSource]) -> None:
     scripted(*[((), [])] * 30, (range(30, 31), []), seconds=0.02, positions=range(31))
-    assert offsets(0, 31, replace(SETTINGS, poll_timeout=0.1)) == [30]
+    assert offsets(0, 31, replace(SETTINGS, poll_timeout_ms=100)) == [30]
 
 
 def test_a_client_that_stands_still_is_given_up(scripted: Callable[..., ScriptedSource]) -> None:
     scripted(seconds=0.01)
     with pytest.raises(ServiceUnavailableError, match=r"Nothing came for 0\.1 s at offset 0"):
-        offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))
+        offsets(0, 10, replace(SETTINGS, poll_timeout_ms=100))
 
 
 NOBODY_ASKED = Event("_AUTHENTICATION", "FindCoordinator response error: Local: Authentication failure", -1)
@@ -277,7 +278,7 @@ def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
 ) -> None:
     source = scripted(seconds=0.01)
     source.last_word.receive("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
-    read = PartitionReader(PooledConsumer(SETTINGS), OffsetRange("t", 0, 0, 10), SETTINGS, refused_seconds=0.1)
+    read = PartitionReader(PooledConsumer(SETTINGS, ""), OffsetRange("t", 0, 0, 10), SETTINGS, refused_seconds=0.1)
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
         next(read.batches())
 
@@ -286,4 +287,4 @@ def test_a_client_that_is_given_up_tells_what_it_said_last(scripted: Callable[..
     source = scripted(seconds=0.01)
     source.last_word.receive("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
     with pytest.raises(ServiceUnavailableError, match=r"KAFKA_POLL_TIMEOUT.*said last: Failed to acquire SASL"):
-        offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))
+        offsets(0, 10, replace(SETTINGS, poll_timeout_ms=100))

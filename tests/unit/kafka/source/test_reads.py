@@ -16,11 +16,12 @@ from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.writer import RecordSink
 from connectors.kafka.source.consumer_pool import CONSUMERS, RecordSource, open_source, own_defaults
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
+from connectors.kafka.source.reader import read_range, watermarks
 from connectors.kafka.source.records import Event
 from connectors.testing.kafka.mock import MockKafka
 from tests.support.kafka_headers import send_header
@@ -38,9 +39,11 @@ def mock() -> Iterator[MockKafka]:
         CONSUMERS.close()
 
 
-def how(mock: MockKafka, *, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
+def how(mock: MockKafka, *, headers: bool = False, poll_timeout: float = 10.0) -> KafkaReadOptions:
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    return ReadSettings(client, "check", headers=headers, fail_on_data_loss=True, poll_timeout=poll_timeout)
+    return KafkaReadOptions(
+        client=client, group="check", include_headers=headers, poll_timeout_ms=int(poll_timeout * 1000)
+    )
 
 
 def send(mock: MockKafka, values: Sequence[bytes]) -> None:
@@ -50,7 +53,7 @@ def send(mock: MockKafka, values: Sequence[bytes]) -> None:
     assert producer.flush(10) == 0
 
 
-def rows(start: int, end: int, settings: ReadSettings) -> list[dict[str, Any]]:
+def rows(start: int, end: int, settings: KafkaReadOptions) -> list[dict[str, Any]]:
     return [row for batch in read_range(OffsetRange("t", 0, start, end), settings) for row in batch.to_pylist()]
 
 
@@ -215,7 +218,7 @@ NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
 
 
 def _consumed(*, native: bool) -> Callable[[], Any]:  # noqa: ARG001 - the fixture of this name has chosen
-    settings = ReadSettings(NOWHERE, "g", headers=False, fail_on_data_loss=True, poll_timeout=1)
+    settings = KafkaReadOptions(client=NOWHERE, group="g", poll_timeout_ms=1_000)
     source = open_source(settings)
     return lambda: source.fetch(1, 0.1)
 

@@ -13,10 +13,11 @@ from confluent_kafka import Producer
 from connectors.core.arrow import arrow_schema
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.reader import read_range
 from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, PlainRecords, header_column, time_column
 from connectors.testing.kafka.mock import MockKafka
 
@@ -43,7 +44,7 @@ def send(mock: MockKafka, *times: int) -> None:
 def read(mock: MockKafka, start: int, end: int, *, headers: bool = False) -> pa.Table:
     """Read offsets of partition 2, as a task does."""
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    settings = ReadSettings(client, "check", headers=headers, fail_on_data_loss=True, poll_timeout=10.0)
+    settings = KafkaReadOptions(client=client, group="check", include_headers=headers, poll_timeout_ms=10_000)
     return pa.Table.from_batches(read_range(OffsetRange("clocks", 2, start, end), settings))
 
 
