@@ -29,8 +29,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from connectors.kafka.schema import source_schema
-from connectors.kafka.source.records import SCHEMA
+from connectors.kafka.schema import SCHEMA, source_schema
 
 READY = "ready_rows"
 DUE = "due_rows"

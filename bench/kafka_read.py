@@ -26,7 +26,7 @@ from _program import Program
 from _ready_rows import READY
 
 from connectors.core.processes.worker import NO_FAST_PATH
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import native_reason
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.consumer_pool import CONSUMERS

@@ -41,18 +41,20 @@ LAYERS: dict[str, set[str] | None] = {
 # The parts of a connector: the modules and folders at its top level, from the highest layer to the lowest. A part may
 # import its own modules and those of lower layers; parts of one layer do not import each other.
 CONNECTOR_PARTS = (
-    ("datasource", "doctor", "fast_path_check"),
+    ("datasource", "doctor"),
     ("fan_out",),
     ("source", "sink"),
+    ("native",),
     ("client",),
     ("options",),
     ("lag",),
     ("shards",),
     ("cached_ranges",),
-    ("offsets", "schema"),
+    ("schema",),
+    ("offsets",),
 )
 # Only librdkafka knows its settings; asked at once, it lets one error name all that are refused.
-EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.client.librdkafka")}
+EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.native.library")}
 SPOOL_PARTS = tuple(
     (part,) for part in ("source", "admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
 )

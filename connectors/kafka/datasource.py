@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.kafka.options.sink import KafkaWriteOptions
-    from connectors.kafka.sink.rows import Columns
+    from connectors.kafka.schema import Columns
     from connectors.kafka.source.micro_batch import KafkaStream
 
 _log = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ class KafkaDataSource(ConnectorSource):
         return KafkaStreamWriter(options, columns)
 
     def _plan(self, schema: StructType, *, streaming: bool) -> tuple[KafkaWriteOptions, Columns]:
-        from connectors.kafka.sink.rows import check_columns  # noqa: PLC0415 - readers do without
+        from connectors.kafka.schema import check_columns  # noqa: PLC0415 - readers do without
 
         options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=streaming)
         return options, check_columns(schema, options.topic, timestamps=options.write_timestamps)

@@ -2,7 +2,7 @@
 
 It installs each version that `TIME_CHECKED` names, and lets it read two topics of a real broker: one has the times of
 the producer, the other those of the broker. What stands at the private place is held against the public function, for
-every record. `tests/unit/kafka/source/test_native_records.py` compares the record, librdkafka.json, with the list.
+every record. `tests/unit/kafka/native/test_reader.py` compares the record, librdkafka.json, with the list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import numpy as np
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connectors.kafka.client.librdkafka import library_version
+from connectors.kafka.native import NativeSource
+from connectors.kafka.native.library import library_version
+from connectors.kafka.native.reader import TIME_CHECKED, _private_times, _public_times
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.source.native_records import TIME_CHECKED, NativeSource, _private_times, _public_times
 from tests.servers.kafka_broker import KafkaBroker
 
 RECORD: Final = Path(__file__).with_name("librdkafka.json")

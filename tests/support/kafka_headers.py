@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from connectors.kafka.client.librdkafka import client_extension, library, new_client
+from connectors.kafka.native import client_extension
+from connectors.kafka.native.library import library, new_client
 from connectors.testing.kafka.mock import MockKafka
 
 

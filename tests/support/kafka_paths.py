@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from connectors.core.processes.worker import NO_FAST_PATH
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import native_reason
 from connectors.kafka.source.consumer_pool import CONSUMERS
 
 __all__ = ["path_taken"]

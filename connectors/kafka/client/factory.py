@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kafka.client.errors import connector_error, gone, setting_refused
-from connectors.kafka.client.librdkafka import LOGGER
+from connectors.kafka.client.log import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings

@@ -21,7 +21,6 @@ from connectors.core.options.outages import RETRY_TIMEOUT, OutageOptions
 from connectors.core.options.transport import refuse_plaintext
 from connectors.core.retry import OutageRule
 from connectors.kafka import FORMAT
-from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
 from connectors.kafka.options import jvm_compat as jvm
 
@@ -257,6 +256,8 @@ def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str
 
 def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
     """Raise one error for all settings that are refused, by the pack or by librdkafka."""
+    from connectors.kafka.native.library import unknown_settings  # noqa: PLC0415 - which imports options
+
     handler = "sasl.login.callback.handler.class"  # translated later
     unknown = unknown_settings({name: value for name, value in plain.items() if name != handler})
     if refused or unknown:

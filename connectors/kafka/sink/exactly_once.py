@@ -27,8 +27,9 @@ from connectors.kafka.client.errors import connector_error, no_transactions
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of
 from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
+from connectors.kafka.schema import Columns
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Markers, for_each
-from connectors.kafka.sink.rows import Columns, records, time_range
+from connectors.kafka.sink.rows import records, time_range
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
 _log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Writes the rows of a task, and raises every error of a record.
 
 The plain path, with transactions, is here: one call of the client for each record. The fast path is
-`connectors.kafka.sink.native_writer`.
+`connectors.kafka.native.writer`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from connectors.kafka.client.errors import (
     ENDED,
     LATE,
     LastWord,
+    RefusedRows,
     connector_error,
     named_error,
     record_place,
+    size_of,
     unconfirmed,
 )
 from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
-from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS
+from connectors.kafka.native import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again, native_reason
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again
-from connectors.kafka.sink.refused import RefusedRows, size_of
-from connectors.kafka.sink.rows import MOST_TOPIC_BYTES, Columns, Record, records, time_range
+from connectors.kafka.schema import MOST_TOPIC_BYTES, Columns
+from connectors.kafka.sink.rows import Record, records, time_range
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
 __all__ += ["with_dedup_headers"]
@@ -78,7 +79,7 @@ class RecordSink:
         self._is_idempotent = self._is_transactional or settings.is_idempotent
         self._unconfirmed: list[Record] = []
         """Records that were reported as written without an offset, and later ones of their keys, in their order: see
-        `connectors.kafka.sink.native_writer`."""
+        `connectors.kafka.native.writer`."""
         self._unconfirmed_keys: set[tuple[str, int, bytes]] = set()
         # A callback for each record takes a quarter of the time of sending it: others have one for errors only.
         fixed = {

@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import NativeSource, native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import KafkaReadOptions
-from connectors.kafka.source.native_records import NativeSource
+from connectors.kafka.schema import Event, Fetched
 from connectors.kafka.source.planning import OffsetRange
-from connectors.kafka.source.records import Event, Fetched, PlainSource
+from connectors.kafka.source.records import PlainSource
 
 RecordSource = PlainSource | NativeSource
 

@@ -20,6 +20,7 @@ from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import named_error
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
 from connectors.kafka.options.source import KafkaReadOptions
+from connectors.kafka.schema import Event, Fetched
 from connectors.kafka.source.consumer_pool import (
     BATCH_BYTES,
     CONSUMERS,
@@ -29,7 +30,6 @@ from connectors.kafka.source.consumer_pool import (
     RecordSource,
 )
 from connectors.kafka.source.planning import OffsetRange, start_behind_end
-from connectors.kafka.source.records import Event, Fetched
 
 _log = logging.getLogger(__name__)
 _ACTION: Final = "If you do not want your query to fail on such cases, set the source option failOnDataLoss to false."

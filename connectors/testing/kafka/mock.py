@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.client.librdkafka import client_extension
+from connectors.kafka.native import client_extension
 from connectors.testing.process import ServerProcess, announce, server_parser, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]

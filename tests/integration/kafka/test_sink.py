@@ -25,12 +25,10 @@ from pyspark.sql.types import (
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError
-from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.datasource import KafkaDataSource
+from connectors.kafka.native import NativeSink, native_reason
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.schema import HEADERS_TYPE
-from connectors.kafka.sink.native_writer import NativeSink
-from connectors.kafka.sink.rows import check_columns
+from connectors.kafka.schema import HEADERS_TYPE, check_columns
 from connectors.kafka.sink.writer import StreamTask, close_sinks, produce_batches, stream_task
 from tests.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text

@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
-from connectors.kafka.client import librdkafka
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.errors import gone
+from connectors.kafka.native import library
 from connectors.kafka.offsets import TopicPartition, resolved_start
 from connectors.kafka.options.source import KafkaReadOptions, Subscribe, SubscribePattern, parse_read_options
 from connectors.kafka.source.batch import Bounds, plan_batch
@@ -199,7 +199,7 @@ def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
     where = TopicPartition("t", 0)
     assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}
     for name, code in PASSING.items():
-        assert librdkafka.library().rd_kafka_err2name(code).decode() == name
+        assert library.library().rd_kafka_err2name(code).decode() == name
         mock.fail("ListOffsets", [code])
         assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}, name
     patient.close()

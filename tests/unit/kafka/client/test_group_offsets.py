@@ -8,7 +8,8 @@ import pytest
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.group_offsets import read_group_offset
-from connectors.kafka.client.librdkafka import client_extension, new_client
+from connectors.kafka.native import client_extension
+from connectors.kafka.native.library import new_client
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.commit_markers import Marker
 from connectors.testing.kafka.mock import MockKafka

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.kafka.client.factory import check_settings, open_producer
-from connectors.kafka.client.librdkafka import new_client
+from connectors.kafka.native.library import new_client
 from connectors.kafka.options.client import ClientSettings, warn_once
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.options.source import parse_read_options

@@ -12,13 +12,13 @@ from confluent_kafka import TopicPartition as Partition
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
-from connectors.kafka.client.errors import named_error
+from connectors.kafka.client.errors import RefusedRows, named_error
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.schema import check_columns
 from connectors.kafka.sink.exactly_once import finish_batch
-from connectors.kafka.sink.refused import RefusedRows
-from connectors.kafka.sink.rows import check_columns, records
+from connectors.kafka.sink.rows import records
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, close_sinks, produce_batches
 from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.spark_protocol.driver import BatchRead, InProcessWorkers, TaskFailedError

@@ -17,10 +17,10 @@ from confluent_kafka import TopicPartition as Partition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.kafka.native import MOST_ROUNDS, NativeSink
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.native_writer import MOST_ROUNDS, NativeSink
-from connectors.kafka.sink.rows import Columns, check_columns
+from connectors.kafka.schema import Columns, check_columns
 from connectors.kafka.sink.writer import RecordSink, TransactionalSink
 from connectors.testing.kafka.mock import MockKafka
 

@@ -10,13 +10,12 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
 from connectors.kafka.client.errors import named_error
+from connectors.kafka.native import NativeSink, NativeSource
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.native_writer import NativeSink
-from connectors.kafka.sink.rows import Columns, check_columns, records
+from connectors.kafka.schema import HEADERS, Columns, check_columns
+from connectors.kafka.sink.rows import records
 from connectors.kafka.sink.writer import close_sinks, produce_batches
-from connectors.kafka.source.native_records import NativeSource
-from connectors.kafka.source.records import HEADERS
 
 NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"), ("message.timeout.ms", "1000")))
 

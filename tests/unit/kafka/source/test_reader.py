@@ -16,11 +16,11 @@ from connectors.kafka.client.errors import LastWord
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
+from connectors.kafka.schema import Event, Fetched
 from connectors.kafka.source import consumer_pool
 from connectors.kafka.source.consumer_pool import ConsumerPool, PooledConsumer
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import PartitionReader, read_range
-from connectors.kafka.source.records import Event, Fetched
 
 SETTINGS = KafkaReadOptions(client=ClientSettings(), group="check", poll_timeout_ms=10_000)
 CONSUMERS = ConsumerPool(pause_seconds=600.0)  # else it pauses on a machine that stalls for 2 s

@@ -13,16 +13,15 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client.admin import KafkaLookup
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import NativeSink, native_reason
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
-from connectors.kafka.sink.native_writer import NativeSink
+from connectors.kafka.schema import Event
 from connectors.kafka.sink.writer import RecordSink
 from connectors.kafka.source.consumer_pool import CONSUMERS, RecordSource, open_source, own_defaults
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range, watermarks
-from connectors.kafka.source.records import Event
 from connectors.testing.kafka.mock import MockKafka
 from tests.support.kafka_headers import send_header
 
@@ -248,7 +247,7 @@ def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
         assert time.monotonic() < end
         poll()
     lines = [record for record in caplog.records if "FAIL [" in record.message]
-    assert {record.name for record in lines} == {"connectors.kafka.client.librdkafka"}
+    assert {record.name for record in lines} == {"connectors.kafka.client"}
     texts = [record.message.partition(" (after ")[0] for record in lines]
     assert len(set(texts)) == len(texts), "no line comes again and again"
     assert "Connection refused" not in capfd.readouterr().err

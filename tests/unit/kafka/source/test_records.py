@@ -14,11 +14,11 @@ from connectors.core.arrow import arrow_schema
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
-from connectors.kafka.schema import source_schema
+from connectors.kafka.schema import SCHEMA, SCHEMA_WITH_HEADERS, header_column, source_schema, time_column
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
-from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, PlainRecords, header_column, time_column
+from connectors.kafka.source.records import PlainRecords
 from connectors.testing.kafka.mock import MockKafka
 
 LARGEST_MS = (2**63 - 1) // 1000

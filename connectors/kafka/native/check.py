@@ -1,13 +1,14 @@
 """Decide whether records pass between Arrow and librdkafka directly: another process tries that first.
 
 The fast path passes addresses to librdkafka and to Arrow. A version of either that behaves differently could end a
-worker; here it ends the process of the check (`connectors.kafka.fast_path_check`), and the worker takes the plain path.
+worker; here it ends the process of the check, and the worker takes the plain path.
 The check takes about a second, so its success is stored for all processes of this user on this machine, by the versions
 and files that it holds for.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import logging
 import os
@@ -25,14 +26,20 @@ import pyarrow as pa
 
 from connectors.core.processes.interpreter import python_command, python_environment, without_present_folder
 from connectors.core.processes.worker import NO_FAST_PATH, fast_path_is_off
-from connectors.kafka.client.librdkafka import client_extension, library
+from connectors.kafka.native.library import client_extension, library, new_client
+from connectors.kafka.native.reader import NativeSource
+from connectors.kafka.native.writer import NativeSink
+from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.schema import Columns
 
 _log = logging.getLogger(__name__)
 
-_PROGRAM: Final = "from connectors.kafka.fast_path_check import check_fast_path; check_fast_path()"
+_PROGRAM: Final = "from connectors.kafka.native.check import check_fast_path; check_fast_path()"
 _CHECK_SECONDS: Final = 30.0
-_MODULES: Final = ("client/librdkafka.py", "fast_path_check.py", "sink/native_writer.py", "source/native_records.py")
-"""Those that pass addresses, as all that import ctypes."""
+_READ_SECONDS: Final = 10.0
+_TOPIC: Final = "fast-path"
+_VALUES: Final = (b"", None, b"short", b"x" * 12, b"y" * 13, bytes(range(256)) * 40)
 
 
 @cache
@@ -61,8 +68,8 @@ def native_reason() -> str:
 
 def _versions() -> str:
     """Return all that a result holds for; raises if this librdkafka lacks what the fast path calls."""
-    ours = (Path(__file__).parents[1] / name for name in _MODULES)
-    files = (client_extension(), Path(pa.lib.__file__), *ours)
+    ours = Path(__file__).parent.glob("*.py")
+    files = (client_extension(), Path(pa.lib.__file__), *sorted(ours))
     states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.exists()]
     return repr((sys.version, np.__version__, pa.__version__, library().rd_kafka_version(), states))
 
@@ -90,3 +97,37 @@ def run_check(command: list[str], seconds: float = _CHECK_SECONDS) -> str:
         return ""
     lines = ended.stderr.decode(errors="replace").strip().splitlines()
     return f"the check ended with {ended.returncode}" + (f": {lines[-1][:200]}" if lines else "")
+
+
+def check_fast_path() -> None:
+    """Write records to a mock cluster of librdkafka and read them, both on the fast path; raises if others come."""
+    import resource  # noqa: PLC0415 - not on all systems
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    functions = library()
+    mock = new_client(0, {"test.mock.num.brokers": "1", "log_level": "0"})
+    cluster, servers = functions.rd_kafka_handle_mock_cluster, functions.rd_kafka_mock_cluster_bootstraps
+    cluster.restype, cluster.argtypes = servers.restype, servers.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+    servers.restype = ctypes.c_char_p
+    endpoint = servers(cluster(mock)).decode()
+    settings = ClientSettings((("bootstrap.servers", endpoint), ("log_level", "0"), ("enable.idempotence", "true")))
+    columns = {"key": [*reversed(_VALUES)], "value": [*_VALUES]}
+    rows = len(_VALUES)
+    batch = pa.RecordBatch.from_pydict(
+        {name: pa.array(values, pa.binary()) for name, values in columns.items()}
+        | {"partition": pa.array(np.zeros(rows, np.int32))}
+    )
+    sink = NativeSink(settings)
+    sink.send(batch, Columns(_TOPIC, key=True, partition=True, headers=False, timestamp=False))
+    sink.finish()
+    sink.discard()
+    source = NativeSource(settings, {"group.id": "check", "fetch.wait.max.ms": "5"})
+    partition = TopicPartition(_TOPIC, 0)
+    source.assign(partition, 0)
+    fetched = source.fetch(rows, _READ_SECONDS)
+    read = fetched.batch([fetched], partition, headers=True).to_pydict()
+    fetched.free()
+    source.close()
+    functions.rd_kafka_destroy(mock)
+    if {name: read[name] for name in columns} != columns or read["offset"] != [*range(rows)]:
+        raise ValueError("other records came back")

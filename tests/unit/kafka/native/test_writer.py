@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.sink.native_writer import UnsentLog, batching_of
+from connectors.kafka.native import UnsentLog
+from connectors.kafka.native.writer import batching_of
 
 MEGABYTE = 1 << 20
 

@@ -37,13 +37,12 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import WaitLog
-from connectors.kafka.client.errors import LATE, LastWord, gone, named_error, record_place, unconfirmed
-from connectors.kafka.client.librdkafka import library, log_event, new_client
+from connectors.kafka.client.errors import LATE, LastWord, RefusedRows, gone, named_error, record_place, unconfirmed
+from connectors.kafka.native.library import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
-from connectors.kafka.sink.refused import RefusedRows
-from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
+from connectors.kafka.schema import Columns, binary_column, partition_column, topic_names
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, named_error
 from connectors.kafka.client.factory import OWN_CONSUMER_SETTINGS
-from connectors.kafka.client.librdkafka import (
+from connectors.kafka.native.library import (
     destroy_messages,
     library,
     library_version,
@@ -36,7 +36,7 @@ from connectors.kafka.client.librdkafka import (
 )
 from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malformed_headers, record_batch
+from connectors.kafka.schema import Event, Fetched, RecordHeaders, malformed_headers, record_batch
 
 _log = logging.getLogger(__name__)
 

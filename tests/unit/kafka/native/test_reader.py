@@ -21,16 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.client import librdkafka
-from connectors.kafka.client.fast_path import native_reason
-from connectors.kafka.client.librdkafka import destroys_lists, library_version
+from connectors.kafka.native import library as librdkafka
+from connectors.kafka.native import native_reason
+from connectors.kafka.native.library import destroys_lists, library_version
+from connectors.kafka.native.reader import TIME_CHECKED, Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
-from connectors.kafka.sink.rows import Columns
+from connectors.kafka.schema import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_source
-from connectors.kafka.source.native_records import TIME_CHECKED, Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
 from connectors.testing.kafka.mock import MockKafka

@@ -12,25 +12,26 @@ from pathlib import Path
 import pytest
 
 import connectors
-from connectors.kafka.client.fast_path import native_reason, run_check, verdict_file
-from connectors.kafka.client.librdkafka import client_extension, library
+from connectors.kafka.native import client_extension, native_reason
+from connectors.kafka.native.check import run_check, verdict_file
+from connectors.kafka.native.library import library
 
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
 
 MAPPED = """
 import confluent_kafka.cimpl
-from connectors.kafka.client.librdkafka import library
+from connectors.kafka.native.library import library
 library()
 print(len({line.split()[-1] for line in open("/proc/self/maps") if "librdkafka" in line}))
 """
 WRITE_AND_READ = """
 import pyarrow as pa
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import native_reason
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
-from connectors.kafka.sink.rows import Columns
+from connectors.kafka.schema import Columns
 from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka.mock import MockKafka
 with MockKafka() as mock:
@@ -62,7 +63,7 @@ times, types = [row["timestamp"].timestamp() * 1000 for row in rows], {row["time
 print([round(time) for time in times], types)
 """
 CHECK_AGAIN = """
-from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.native import native_reason
 print(native_reason() or "taken")
 """
 # Returns the offset of a record plus one as its time, of the type 1: mov rax, [rdi+56]; inc rax; mov [rsi], 1; ret.
@@ -143,7 +144,7 @@ def test_a_change_of_a_module_that_passes_addresses_is_checked_again(tmp_path: P
     ours, copy = Path(connectors.__file__).parent, tmp_path / "connectors"
     shutil.copytree(ours, copy, ignore=shutil.ignore_patterns("__pycache__"))
     modules = [path for path in (copy / "kafka").rglob("*.py") if "\nimport ctypes\n" in path.read_text()]
-    assert copy / "kafka/client/librdkafka.py" in modules
+    assert copy / "kafka/native/library.py" in modules
     checked: set[Path] = set()
     for module in [None, *modules]:
         if module is not None:

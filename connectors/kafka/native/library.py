@@ -13,9 +13,6 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import logging
-import math
-import re
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -25,37 +22,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.errors import OneLineFilter, OptionError
+from connectors.core.errors import OptionError
 from connectors.kafka.client.errors import setting_refused
+from connectors.kafka.client.log import LOGGER
 from connectors.kafka.offsets import refuse_nul
 
-_REPEAT_SECONDS: Final = 30.0
-_MOST_LINES: Final = 1000
-_DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)")
-
-
-class _Repeated(logging.Filter):
-    """Drops a line that was just logged: a client that reaches no broker repeats it 20 times a second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._logged: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is new."""
-        line, now = _DURATION.sub("", record.getMessage()), time.monotonic()
-        if now - self._logged.get(line, -math.inf) < _REPEAT_SECONDS:
-            return False
-        if len(self._logged) >= _MOST_LINES:
-            self._logged.clear()
-        self._logged[line] = now
-        return True
-
-
-LOGGER: Final = logging.getLogger(__name__)
-"""Gets the lines that librdkafka otherwise writes to standard error."""
-LOGGER.addFilter(_Repeated())
-LOGGER.addFilter(OneLineFilter())  # after that one, which reads the arguments
 _LEVELS: Final = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 """By the level of syslog, as confluent-kafka translates it."""
 _TEXT_BYTES: Final = 512
