@@ -200,8 +200,8 @@ class KafkaStreamWriter(StreamWriter):
 
         if self._exactly_once is None:
             return
-        written = [each for each in messages if isinstance(each, KafkaCommitMessage) and each.query]
-        runs = {(each.query, each.query_run) for each in written}
+        written = [message for message in messages if isinstance(message, KafkaCommitMessage) and message.query]
+        runs = {(message.query, message.query_run) for message in written}
         for query, run in runs:
             finish_batch(self._exactly_once, query, batchId, len(messages), run)
 

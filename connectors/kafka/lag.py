@@ -65,8 +65,8 @@ def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int, int | None]] 
     """
     reached, newest, times = _positions(end), _positions(latest), record_times(as_object(latest))
     return {
-        str(each): (offset, max(offset, newest.get(each, offset)), times.get(each))
-        for each, offset in sorted(reached.items())
+        str(partition): (offset, max(offset, newest.get(partition, offset)), times.get(partition))
+        for partition, offset in sorted(reached.items())
     } or None
 
 

@@ -190,7 +190,7 @@ class KafkaLookup:
         if len(offsets) < len(asked):
             # The client caches topics for minutes: partitions that came since need a new one.
             self._admin = open_admin(self._settings)
-            offsets |= self._ask_offsets({each: spec for each, spec in asked.items() if each not in offsets})
+            offsets |= self._ask_offsets({part: spec for part, spec in asked.items() if part not in offsets})
         missing = asked.keys() - offsets.keys()
         # A new leader may deny a partition that exists. All topics: to name one could make it, where brokers do that.
         if missing and (listed := missing & set(_partitions(self._topics(None)))):
@@ -209,15 +209,15 @@ class KafkaLookup:
         """
         deadline = time.monotonic() + self.call_seconds
         offsets = self._list_offsets(asked)
-        while lost := {each for each, offset in offsets.items() if offset == sdk().OFFSET_INVALID}:
+        while lost := {part for part, offset in offsets.items() if offset == sdk().OFFSET_INVALID}:
             self._check()
             if time.monotonic() > deadline:
                 what, where = "The connection to a broker broke while it was asked for offsets", describe(lost)
                 broken = ServiceUnavailableError("KAFKA_UNAVAILABLE", what, where, "Check the brokers.")
                 raise self._last_word.explain(broken)
             time.sleep(_PAUSE_SECONDS)
-            known = {each: offset for each, offset in offsets.items() if each not in lost}
-            offsets = known | self._list_offsets({each: asked[each] for each in lost})
+            present = {part: offset for part, offset in offsets.items() if part not in lost}
+            offsets = present | self._list_offsets({part: asked[part] for part in lost})
         self._last_word.forget()
         return offsets
 

@@ -411,8 +411,8 @@ def _stamped(first: int, last: int) -> str:
     if not first:
         return "The rows have the time of writing as timestamp"
     times = [
-        (_EPOCH + dt.timedelta(milliseconds=min(each, _LATEST_MS))).isoformat(timespec="milliseconds")
-        for each in (first, last)
+        (_EPOCH + dt.timedelta(milliseconds=min(time_ms, _LATEST_MS))).isoformat(timespec="milliseconds")
+        for time_ms in (first, last)
     ]
     if first == last:
         return f"The rows written so far have the timestamp {times[0]}"

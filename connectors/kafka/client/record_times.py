@@ -101,8 +101,8 @@ class RecordTimes:
         Of a partition that was looked up at an offset before, that time stands in: the record is no older.
         """
         with self._changed:
-            self._known = {partition: each for partition, each in self._known.items() if partition in unread}
-            missing = {each: offset for each, offset in unread.items() if self._known.get(each, (-1, 0))[0] != offset}
+            self._known = {partition: entry for partition, entry in self._known.items() if partition in unread}
+            missing = {part: offset for part, offset in unread.items() if self._known.get(part, (-1, 0))[0] != offset}
             if missing and not self._wanted and time.monotonic() >= self._next_at:
                 self._wanted = dict(sorted(missing.items())[:_MOST_PARTITIONS])
                 self._start()

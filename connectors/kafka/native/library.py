@@ -173,7 +173,7 @@ def _log(client: int, level: int, facility: bytes, text: bytes) -> None:
 def log_event(client: int, event: int) -> None:
     """Log the line of an event."""
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
-    places = (ctypes.addressof(each) for each in (facility, text, level))
+    places = (ctypes.addressof(part) for part in (facility, text, level))
     if not library().rd_kafka_event_log(event, *places):
         _log(client, level.value, facility.value or b"", text.value or b"")
 

@@ -315,7 +315,7 @@ class NativeSink:
         if queued < len(messages):
             first = messages[np.flatnonzero(messages[:, 0] & 0xFFFFFFFF)[0]]
             error, partition = (
-                int(each) for each in (first[[0, _PARTITION_WORD]] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+                int(number) for number in (first[[0, _PARTITION_WORD]] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
             )
             refused = RefusedRows(*self._named(error), topic, partition)
             value, length, key, key_length = map(int, first[_VALUE_WORD:_OFFSET_WORD])

@@ -225,7 +225,7 @@ class KafkaStream:
         if not self._newest:
             return None
         planned = self._planned
-        unread = {each: planned[each] for each, offset in self._newest.items() if planned.get(each, offset) < offset}
+        unread = {part: planned[part] for part, offset in self._newest.items() if planned.get(part, offset) < offset}
         return reported_offset(self._newest, self._times.of(unread) if unread else {})
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:

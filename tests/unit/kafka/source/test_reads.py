@@ -250,4 +250,4 @@ def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
     assert {record.name for record in lines} == {"connectors.kafka.client"}
     texts = [record.message.partition(" (after ")[0] for record in lines]
     assert len(set(texts)) == len(texts), "no line comes again and again"
-    assert "Connection refused" not in capfd.readouterr().err
+    assert "127.0.0.1:1/" not in capfd.readouterr().err  # a client of another test may still write there
