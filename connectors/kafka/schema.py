@@ -10,7 +10,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -264,7 +263,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
             "Set the option topic, or fill the column.",
         )
     # Spark's strings are bytes, perhaps not UTF-8.
-    names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
+    names: list[str] = [text.decode(errors="replace") for text in column.unique().cast(pa.binary()).to_pylist()]
     for name in names:
         if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > MOST_TOPIC_BYTES:
             raise ConnectorError(
@@ -279,6 +278,8 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
 def partition_column(batch: pa.RecordBatch) -> pa.Array:
     """Return the column of partitions, -1 where the partitioner chooses; raises if one is below 0."""
     column = batch.column("partition")
+    import pyarrow.compute as pc  # noqa: PLC0415 - readers import this module too, and do without
+
     least = pc.min_max(column)["min"].as_py()
     if least is not None and least < 0:
         raise ConnectorError(
@@ -287,4 +288,4 @@ def partition_column(batch: pa.RecordBatch) -> pa.Array:
             SINK,
             "Use null where the partitioner is to choose.",
         )
-    return pc.fill_null(column, ANY_PARTITION)
+    return column.fill_null(ANY_PARTITION)

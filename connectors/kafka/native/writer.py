@@ -33,7 +33,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import WaitLog
@@ -454,6 +453,8 @@ def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa
     names = topic_names(batch)
     if len(names) == 1:
         return [(names[0], batch)]
+    import pyarrow.compute as pc  # noqa: PLC0415 - readers import this module too, and do without
+
     return [(name, batch.filter(pc.equal(batch.column("topic"), name))) for name in names]
 
 
