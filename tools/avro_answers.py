@@ -1,14 +1,12 @@
 """Records what Spark's own functions answer: ``python -m tools.avro_answers JAR FUNCTION``, with a spark-avro jar.
 
 ``from_avro`` writes ``tests/golden/avro/spark.json`` from the cases of ``tests/support/avro_cases.py``, ``to_avro``
-``spark_writes.json`` from those of ``avro_writes.py``, ``single_object`` what Java's Avro gives for ``avro_objects``,
-and the schemas that Spark makes of the columns in ``avro_writes.py``. Only the functions themselves are in the jar:
-parsing and conversion are in the Spark that runs. Times are those of UTC: run it with TZ=UTC.
+``spark_writes.json`` from those of ``avro_writes.py``. Only the functions themselves are in the jar: parsing and
+conversion are in the Spark that runs. Times are those of UTC: run it with TZ=UTC.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import sys
@@ -23,8 +21,6 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.support.avro_cases import CASES, plain
-from tests.support.avro_objects import OBJECTS
-from tests.support.avro_rig import encode
 from tests.support.avro_writes import WRITES, column
 
 TARGET = Path(__file__).parent.parent / "tests/golden/avro"
@@ -61,34 +57,6 @@ def written(spark: SparkSession) -> dict[str, Any]:
     return answers
 
 
-def single_objects(spark: SparkSession) -> dict[str, Any]:
-    """Return what Java's Avro makes of schemas and values, and of the schemas that Spark makes of types."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Java's Avro is nowhere else
-    avro = jvm.org.apache.avro
-    answers: dict[str, Any] = {}
-    for name, (schema, value) in OBJECTS.items():
-        parsed = getattr(avro, "Schema$Parser")().parse(json.dumps(schema))
-        message = encode(schema, value)
-        decoder = avro.io.DecoderFactory.get().binaryDecoder(message, None)
-        datum = avro.generic.GenericDatumReader(parsed).read(None, decoder)
-        encoder = avro.message.BinaryMessageEncoder(avro.generic.GenericData(), parsed)
-        answers[name] = {**_normal(avro, parsed), "message": bytes(encoder.encode(datum).array()).hex()}
-    columns: dict[str, Any] = {}
-    for name, kind, nullable, _, schema in WRITES:
-        if schema is None:
-            spark_kind = from_arrow_schema(pa.schema([("value", kind)]), prefer_timestamp_ntz=True)["value"].dataType
-            made = jvm.org.apache.spark.sql.types.DataType.fromJson(spark_kind.json())
-            convert = jvm.org.apache.spark.sql.avro.SchemaConverters.toAvroType
-            with contextlib.suppress(Py4JJavaError):  # of a type that it does not write
-                columns[name] = _normal(avro, convert(made, nullable, "topLevelRecord", ""))
-    return {"objects": answers, "columns": columns}
-
-
-def _normal(avro: Any, schema: Any) -> dict[str, str]:
-    number = avro.SchemaNormalization.parsingFingerprint64(schema)
-    return {"form": avro.SchemaNormalization.toParsingForm(schema), "fingerprint": f"{number % 2**64:016x}"}
-
-
 def _reason(error: Exception) -> str:
     """Return what Spark says, or the first cause that Java gives."""
     causes = re.findall(r"^(?:Caused by|): (?:[\w.]*\.)?(\w+: .*)", str(error), re.MULTILINE)
@@ -107,7 +75,6 @@ def main(jar: str, function: str) -> None:
     name, record = {
         "from_avro": ("spark.json", read),
         "to_avro": ("spark_writes.json", written),
-        "single_object": ("single_object.json", single_objects),
     }[function]
     recorded = {"spark": spark.version, "jar": Path(jar).name, "answers": record(spark)}
     TARGET.mkdir(exist_ok=True)

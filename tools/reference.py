@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from connectors.avro.options import AvroOptions, AvroWriteOptions
+from connectors.avro.options import AvroOptions
 from connectors.json.options import JsonOptions
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
@@ -21,6 +21,7 @@ from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
+from connectors.registry.subjects import SubjectOptions
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page
@@ -145,7 +146,6 @@ _KINESIS_SINK_GROUPS = (
 )
 _AVRO_GROUPS = (
     Group("Bad records", "from", "mode"),
-    Group("What stands before a message", "from", "wire.format"),
     Group(
         "Schemas and types of columns",
         "from",
@@ -153,7 +153,6 @@ _AVRO_GROUPS = (
     ),
 )
 _AVRO_WRITE_GROUPS = (
-    Group("Writing", "to", "wire.format"),
     Group(
         "Writing by a schema registry",
         "to",
@@ -457,7 +456,7 @@ def _protobuf() -> str:
 
 
 def _avro() -> str:
-    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS), Declared(AvroWriteOptions, _AVRO_WRITE_GROUPS))
+    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS), Declared(SubjectOptions, _AVRO_WRITE_GROUPS))
     return "\n".join(
         [
             "# `from_avro` and `to_avro`",
@@ -469,7 +468,7 @@ def _avro() -> str:
             "from connectors.avro import from_avro, to_avro",
             "",
             "from_avro(data, jsonFormatSchema=None, options=None, subject=None, schemaRegistryAddress=None, *,",
-            "          schemaRegistry=None, headers=None, isKey=False, fields=None, writerSchemas=None)",
+            "          schemaRegistry=None, headers=None, isKey=False, fields=None)",
             'to_avro(data, jsonFormatSchema="", subject=None, schemaRegistryAddress=None, options=None, *,',
             "        schemaRegistry=None, isKey=False)",
             "```",
@@ -506,11 +505,6 @@ def _avro() -> str:
             "`jsonFormatSchema`, else the latest version of the subject. The dictionary is that of",
             "[`from_protobuf`](protobuf.md#the-dictionary-schemaregistry). The two arguments of Databricks work too;",
             "its `confluent.schema.registry.*` may then stand among the options.",
-            "",
-            "With the option `wire.format=single-object`, messages are in Avro's single-object encoding: the bytes",
-            "C3 01, the fingerprint (CRC-64-AVRO) of the writer's schema, and the message. Give the schemas of all",
-            "writers as `writerSchemas`; the reader's is among them. Fingerprints and messages of Java's Avro 1.12.1",
-            "are in the tests.",
             "",
             "## `to_avro`",
             "",

@@ -17,9 +17,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import (
     AvroOptions,
-    AvroWriteOptions,
     Rebase,
-    WireFormat,
     parse_avro_options,
     parse_write_options,
 )
@@ -39,7 +37,7 @@ from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, pa
 from connectors.registry.options import split_registry
 from connectors.registry.rules import Migrations
 from connectors.registry.schemas import Registry
-from connectors.registry.subjects import IdPlace, subject_of
+from connectors.registry.subjects import IdPlace, SubjectOptions, subject_of
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -60,7 +58,6 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
     headers: ColumnOrName | None = None,
     isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
-    writerSchemas: Sequence[str] | None = None,  # noqa: N803 - in the form of the others
 ) -> Column:
     """Convert a BINARY column of Avro messages into a column of what they hold; NULL stays NULL.
 
@@ -78,8 +75,6 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
             ``__value_schema_id``; that of the other column is never taken.
         fields: top-level columns to keep, in this order; None for all.
-        writerSchemas: with the option ``wire.format=single-object``, schemas of writers, each in Avro's JSON. A message
-            is resolved from the one that has its fingerprint; jsonFormatSchema and avroSchema are among them.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed, has no columns in Spark, or does not fit the reader's schema.
@@ -95,7 +90,6 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         headers=headers is not None,
         is_key=isKey,
         fields=fields,
-        writers=writerSchemas,
     )
     convert = function_of(call, kind, active_session(), headers=headers is not None)
     return convert(data) if headers is None else convert(data, headers)
@@ -173,7 +167,6 @@ def encode_call(
     """Return the call that workers get, with what the session's configuration says."""
     plain, registry = _split(options, subject, address, schema_registry, "to_avro")
     parsed = parse_write_options(plain)
-    _check_framing("to_avro", registry, parsed.wire_format)
     call = _written_by(schema)
     parsed.check("to_avro", registry, has_schema=bool(schema))
     _check_headers("to_avro", registry, headers=False, is_key=is_key)
@@ -181,7 +174,6 @@ def encode_call(
         call = _framed(call, registry, parsed, is_key=is_key)
     elif is_key:
         raise _missing("isKey says which subject of a registry is written by, and there is no registry", "to_avro")
-    call = dataclasses.replace(call, wire_format=parsed.wire_format)
     session = active_session()
     if session is None:
         return call
@@ -210,7 +202,7 @@ def _written_by(schema: str) -> EncodeCall:
     return EncodeCall(schema or None)
 
 
-def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: AvroWriteOptions, *, is_key: bool) -> EncodeCall:
+def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: SubjectOptions, *, is_key: bool) -> EncodeCall:
     """Return the call for frames with the id of the schema, or with that of the latest version of its subject."""
     text = call.schema
     record = "" if text is None else parse_schema(text, "jsonFormatSchema").name
@@ -231,7 +223,7 @@ def _subject_missing(action: str) -> OptionError:
     return OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
 
 
-def decode_call(  # noqa: PLR0913 - those of from_avro
+def decode_call(
     schema: str | None,
     options: Mapping[str, str] | None,
     subject: str | None = None,
@@ -241,7 +233,6 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     headers: bool = False,
     is_key: bool = False,
     fields: Sequence[str] | None = None,
-    writers: Sequence[str] | None = None,
 ) -> tuple[DecodeCall, DataType]:
     """Return the call that workers get, and the type of the column."""
     plain, registry = _split(options, subject, address, schema_registry)
@@ -249,17 +240,14 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
     _check_headers("from_avro", registry, headers=headers, is_key=is_key)
     parsed = _options(plain)
-    _check_framing("from_avro", registry, parsed.wire_format)
-    texts = _writers(writers, parsed.wire_format)
     if registry is None:
         writer = parse_schema(_text(schema), "jsonFormatSchema")
         reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
-        call = DecodeCall(_text(schema), parsed, writers=texts)
+        call = DecodeCall(_text(schema), parsed)
         kind = spark_type(reader, parsed)
-        if reader is not writer or texts:
+        if reader is not writer:
             check_defaults(reader)
-        for each in [writer, *(parse_schema(text, "writerSchemas") for text in texts)]:
-            compile_plan(each, reader, kind, parsed)
+        compile_plan(writer, reader, kind, parsed)
     else:
         text, references, version = _reader_of(registry, parsed.avro_schema or schema)
         reader = parse_schema(text, "schemaRegistry", references)
@@ -273,29 +261,10 @@ def decode_call(  # noqa: PLR0913 - those of from_avro
     return call, kind
 
 
-def _check_framing(function: str, registry: AnyRegistryOptions | None, wire_format: WireFormat) -> None:
-    if registry is not None and wire_format is not WireFormat.RAW:
-        why = "with a registry, messages are in its frames"
-        raise conflict(function, "wire.format", "schemaRegistry", why, "Give one.")
-
-
 def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
     if isinstance(registry, GlueOptions) and (headers or is_key):
         why = "frames of Glue are the same for keys and values, and no header says the schema"
         raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
-
-
-def _writers(schemas: Sequence[str] | None, wire_format: WireFormat) -> tuple[str, ...]:
-    """Return the schemas of writers that are found by their fingerprints."""
-    if schemas is None:
-        return ()
-    if wire_format is not WireFormat.SINGLE_OBJECT:
-        why = "writerSchemas are found by fingerprints, which only messages in single-object encoding have"
-        raise OptionError("OPTION_MISSING", why, "from_avro", "Set the option wire.format to single-object.")
-    if isinstance(schemas, str) or not all(isinstance(schema, str) for schema in schemas):
-        what = "writerSchemas is no list of schemas, each a text"
-        raise OptionError("OPTION_ILLEGAL", what, "from_avro", "Give a list of schemas in Avro's JSON.")
-    return tuple(schemas)
 
 
 def _text(schema: str | None) -> str:

@@ -35,13 +35,6 @@ class LogicalMismatch(StrEnum):
     IGNORE = "ignore"
 
 
-class WireFormat(StrEnum):
-    """What stands before a message."""
-
-    RAW = "raw"
-    SINGLE_OBJECT = "single-object"
-
-
 def _mode_unsupported() -> AvroAnalysisError:
     return AvroAnalysisError(
         "PARSE_MODE_UNSUPPORTED",
@@ -97,14 +90,6 @@ class AvroOptions(BadRowOptions):
         "What the names of the fields of a union begin with, when they are named by their types.",
         default="member_",
     )
-    wire_format: WireFormat = option(
-        "wire.format",
-        choice(WireFormat),
-        "single-object: messages are in Avro's single-object encoding (C3 01 and the fingerprint of the schema), as "
-        "Java's BinaryMessageEncoder writes them; each is resolved from the one of its writer among jsonFormatSchema, "
-        "avroSchema and writerSchemas. Not in Spark.",
-        default="raw",
-    )
     on_logical_mismatch: LogicalMismatch = option(
         "on.logical.mismatch",
         choice(LogicalMismatch),
@@ -126,19 +111,6 @@ def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOpti
     return parse_call_options(AvroOptions, raw, function)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvroWriteOptions(SubjectOptions):
-    """The options of `to_avro`, made by `parse_write_options`."""
-
-    wire_format: WireFormat = option(
-        "wire.format",
-        choice(WireFormat),
-        "single-object: messages are in Avro's single-object encoding, which Java's BinaryMessageDecoder reads. Not in "
-        "Spark.",
-        default="raw",
-    )
-
-
-def parse_write_options(raw: Mapping[str, str] | None) -> AvroWriteOptions:
+def parse_write_options(raw: Mapping[str, str] | None) -> SubjectOptions:
     """Parse the options of a call of `to_avro`; names in any case."""
-    return parse_options(AvroWriteOptions, raw or {}, os.environ, "to_avro")
+    return parse_options(SubjectOptions, raw or {}, os.environ, "to_avro")

@@ -11,14 +11,13 @@ from connectors.avro.decoder.batches import AvroDecoder, growth_of
 from connectors.avro.decoder.framed import FramedDecoder
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
-from connectors.avro.options import AvroOptions, Rebase, WireFormat
+from connectors.avro.options import AvroOptions, Rebase
 from connectors.avro.registered.frames import confluent_frames, glue_frames
 from connectors.avro.registered.registry import registry_of
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type, too_deep
 from connectors.avro.schema.writing import avro_type
-from connectors.avro.single_object import MARKER, PREFIX_BYTES, SingleObjects, prefix_of
 from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.bounded import BoundedDecoder
@@ -40,7 +39,6 @@ class DecodeCall:
         schema: the schema that messages were written with; with a registry, whose frames say that, the reader's.
         references: schemas that it refers to, each after those that it needs itself.
         is_key: whether headers are searched for the id of the key's schema.
-        writers: schemas of further writers, for messages that have the fingerprints of theirs.
         reader: which schema of a registry the reader's is, if it is one.
     """
 
@@ -53,7 +51,6 @@ class DecodeCall:
     references: tuple[str, ...] = ()
     registry: AnyRegistryOptions | None = None
     is_key: bool = False
-    writers: tuple[str, ...] = ()
     reader: Migrations | None = None
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
@@ -92,9 +89,6 @@ class DecodeCall:
                 permissive, version = options.permissive, self.reader
                 frames = confluent_frames(registry, is_key=self.is_key, permissive=permissive, reader=version)
             return FramedDecoder(decoder_of, values, frames)
-        if options.wire_format is WireFormat.SINGLE_OBJECT:
-            writers = [parse_schema(text, "writerSchemas") for text in self.writers]
-            return FramedDecoder(decoder_of, values, SingleObjects([*writers, given, reader]))
         return decoder_of(given)
 
     def _present(self, decoded: Decoded, messages: pa.BinaryArray) -> pa.Array:
@@ -115,10 +109,8 @@ class DecodeCall:
 
     def _hint(self, data: bytes) -> str:
         """Return what to do where a bad message looks as if a frame were before it."""
-        if self.registry is not None or self.options.wire_format is WireFormat.SINGLE_OBJECT:
+        if self.registry is not None:
             return ""
-        if data.startswith(MARKER) and len(data) >= PREFIX_BYTES:
-            return " It may be in Avro's single-object encoding: then set the option wire.format to single-object."
         if looks_like_glue(data):
             return " It may be in a frame of Glue (03 and the version id of a schema): then give schemaRegistry."
         if data[:1] != b"\0" or len(data) <= ID_END:
@@ -135,7 +127,6 @@ class EncodeCall:
         references: schemas that it refers to, each after those that it needs itself.
         frame: the frame of each message, which says the id of its schema; None for others.
         header: the name and value of the header that says the schema, where messages have one instead of a frame.
-        wire_format: what stands before messages without such a frame.
         rebase: what happens to dates of before the calendars agree.
     """
 
@@ -148,25 +139,20 @@ class EncodeCall:
     references: tuple[str, ...] = ()
     frame: PrefixFrame | GlueFrame | None = None
     header: tuple[str, bytes] | None = None
-    wire_format: WireFormat = WireFormat.RAW
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
         """Encode a column."""
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
         field = structs.type.field(0)
-        encoder, frame = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
+        encoder = _codecs.get((self, field.type, field.nullable), lambda: self._make(field))
         messages = encoder.encode(structs.field(0))
-        return messages if frame is None else frame.around(messages)
+        return messages if self.frame is None else self.frame.around(messages)
 
-    def _make(self, field: pa.Field) -> tuple[ColumnEncoder, PrefixFrame | GlueFrame | None]:
-        """Return the encoder of a column, and the frame of each message."""
+    def _make(self, field: pa.Field) -> ColumnEncoder:
         if self.schema is None:
             schema = avro_type(field.type, nullable=field.nullable)
         else:
             schema = parse_schema(self.schema, self.function, self.references)
         strict = self.rebase is Rebase.EXCEPTION
-        encoder = ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)
-        if self.wire_format is WireFormat.SINGLE_OBJECT:
-            return encoder, PrefixFrame(prefix_of(schema))
-        return encoder, self.frame
+        return ColumnEncoder(field.type, schema, strict=strict, case_sensitive=self.case_sensitive)

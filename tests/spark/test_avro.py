@@ -134,21 +134,6 @@ def test_times_of_the_day_are_written_as_spark_writes_them(spark: SparkSession) 
     assert frame.select(to_avro("v").alias("m")).collect()[0].m == encode("long", 3_723_000_004)
 
 
-def test_single_objects_of_two_writers_are_written_and_read(spark: SparkSession) -> None:
-    old = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
-    new = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]})
-    options = {"wire.format": "single-object"}
-    frame = spark.createDataFrame([(1,), (2,)], "n int").selectExpr(
-        "struct(n) AS row", "struct(bigint(n) AS n) AS wide"
-    )
-    messages = frame.select(to_avro("row", old, options=options).alias("value")).union(
-        frame.select(to_avro("wide", new, options=options))
-    )
-    assert {bytes(row.value[:2]) for row in messages.collect()} == {b"\xc3\x01"}
-    rows = messages.select(from_avro("value", new, options, writerSchemas=[old]).alias("row")).select("row.n").collect()
-    assert [row.n for row in rows] == [1, 2, 1, 2]
-
-
 def test_the_example_reads_orders_of_two_versions_and_a_bad_record(spark: SparkSession, tmp_path: Path) -> None:
     path = Path(__file__).parents[2] / "examples" / "avro_orders.py"
     spec = importlib.util.spec_from_file_location("avro_orders", path)

@@ -63,8 +63,7 @@ class FramedDecoder:
                 errors |= dict.fromkeys(rows.tolist(), decoder)
                 continue
             decoded = decoder.decode(frames.messages(rows))
-            shown = _shown(schema)
-            errors |= {int(rows[row]): f"{reason}, schema {shown}" for row, reason in decoded.errors.items()}
+            errors |= {int(rows[row]): f"{reason}, schema {schema}" for row, reason in decoded.errors.items()}
             parts.append((rows, decoded.values))
         return Decoded(placed(parts, self._kind, len(messages), errors), errors)
 
@@ -77,11 +76,6 @@ class FramedDecoder:
             try:
                 return self._decoder_of(writer)
             except AvroAnalysisError as error:
-                return f"cannot be read: {error.what} (schema {_shown(schema)})"
+                return f"cannot be read: {error.what} (schema {schema})"
 
         return self._decoders.get(schema, make)
-
-
-def _shown(schema: int | str) -> str:
-    """Return an id or GUID as it is, and a fingerprint of 64 bits in hexadecimal digits."""
-    return f"{schema:016x}" if isinstance(schema, int) and schema >> 32 else str(schema)

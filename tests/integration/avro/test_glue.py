@@ -300,7 +300,6 @@ def test_options_that_make_no_sense_are_refused(glue: GlueRig, given: dict[str, 
         ({"subject": "a", "schema": '"int"', "options": {"auto.register.schemas": "true"}}, "schemaAutoRegistration"),
         ({"subject": "a", "options": {"topic": "a"}}, "OPTION_CONFLICT.*topic"),
         ({"subject": "a", "options": {"schema.id.serializer": "header"}}, r"OPTION_CONFLICT.*schema\.id\.serializer"),
-        ({"subject": "a", "options": {"wire.format": "single-object"}}, r"OPTION_CONFLICT.*wire\.format"),
         ({"subject": "no name for Glue!"}, "SCHEMA"),
     ],
 )

@@ -11,13 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 import connectors
-from connectors.avro.options import AvroOptions, AvroWriteOptions
+from connectors.avro.options import AvroOptions
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
 from connectors.json.options import JsonOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
+from connectors.registry.subjects import SubjectOptions
 from tests.support import docs_facts
 from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
 from tests.support.documents import blocks
@@ -221,7 +222,7 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
     ]
     missing += [
         ("avro", kind.__name__, option.name)
-        for kind in (AvroOptions, AvroWriteOptions)
+        for kind in (AvroOptions, SubjectOptions)
         for option in declared_options(kind).values()
         if f"\n### `{option.name}`\n" not in REFERENCE["avro.md"]
     ]
@@ -237,7 +238,7 @@ def test_every_class_of_options_is_known_to_these_tests() -> None:
     known = {
         *OPTIONS.values(),
         AvroOptions,
-        AvroWriteOptions,
+        SubjectOptions,
         JsonOptions,
         ProtobufOptions,
         RegistryOptions,
