@@ -2,9 +2,8 @@
 
     from connectors.avro import from_avro, to_avro
 
-`functions` is where to begin; then `schema` (parsing, columns, resolution, the schema of a column), `decoder`, whose
-`rows` is the reference and whose `columns` is the fast one, `encoder`, and `registered` (frames, with the schemas of a
-registry).
+`functions` is where to begin; then `schema` (parsing, columns, resolution, the schema of a column), `decoder`,
+`encoder`, and `registered` (frames, with the schemas of a registry).
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from connectors.avro.decoder.batches import AvroDecoder, growth_of
-from connectors.avro.decoder.framed import FramedDecoder
+from connectors.avro.decoder.batches import AvroDecoder, FramedDecoder, growth_of
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase

@@ -1,1 +1,1 @@
-"""Decoders of Avro messages: in columns for large batches, row by row for small ones; both by the same plan."""
+"""Decodes Avro messages into columns, by a plan."""

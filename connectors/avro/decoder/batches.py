@@ -1,70 +1,53 @@
-"""Decodes batches row by row or in columns, whichever is faster for so many messages; both give the same."""
+"""Decodes batches: bare messages by one schema, and messages that say by which schema they were written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from connectors.avro.decoder.arrays import scattered
 from connectors.avro.decoder.columns import ColumnDecoder
-from connectors.avro.decoder.rows import RowDecoder, column_of
-from connectors.avro.decoder.varints import Places
+from connectors.avro.decoder.places import Places
+from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
-from connectors.functions.bad_rows import BadRowError, Decoded
-from connectors.functions.bounded import row_bytes
+from connectors.core.pool import Cache
+from connectors.functions.bad_rows import Decoded
+from connectors.functions.bounded import BoundedDecoder, row_bytes
 from connectors.functions.columns import bitmap, struct_array, validity_of
+from connectors.registry.frames import Frames
 
-_MOST_LOCATED: Final = 1000  # bad rows of a batch that are read again, to say where they are bad
-_FEW_MESSAGES: Final = 64  # up to here rows are faster: docs/adr/0007-avro-decoder.md
+_MOST_LOCATED: Final = 1000  # bad rows of a batch that are walked through, to say where they are bad
+_DECODERS: Final = 256  # writers' schemas whose decoders are retained, as many as a registry's client retains
 
 
 class AvroDecoder:
-    """Decodes batches by a plan."""
+    """Decodes batches by a plan. `strict` is about dates: see `schema.leaf.converter`."""
 
-    def __init__(self, plan: Node, kind: pa.DataType, *, strict: bool, few: int = _FEW_MESSAGES) -> None:
-        self._kind, self._few = kind, few
-        self._rows = RowDecoder(plan, strict=strict)
-        self._columns = ColumnDecoder(plan, self._rows, strict=strict)
+    def __init__(self, plan: Node, kind: pa.DataType, *, strict: bool) -> None:
+        self._plan, self._kind = plan, kind
+        self._columns = ColumnDecoder(plan, strict=strict)
 
     def decode(self, messages: pa.BinaryArray) -> Decoded:
         """Decode a binary array; never raises for what is in a row.
 
         A row that cannot be read is a struct of NULLs, and NULL where the type is no struct, as in Spark.
         """
-        few = len(messages) <= self._few
-        return self._by_rows(messages) if few else self._by_columns(messages)
-
-    def _by_rows(self, messages: pa.BinaryArray) -> Decoded:
-        values, errors = [], {}
-        for row, data in enumerate(messages.to_pylist()):
-            value = None
-            if data is not None:
-                try:
-                    value = self._rows.decode(data)
-                except BadRowError as error:
-                    errors[row] = str(error)
-                    value = {} if kinds.is_struct(self._kind) else None
-            values.append(value)
-        return Decoded(column_of(values, self._kind), errors)
-
-    def _reason(self, message: bytes, reason: str) -> str:
-        """Return why a message cannot be read, with the field and the byte, which columns do not know."""
-        try:
-            self._rows.decode(message)
-        except BadRowError as error:
-            return str(error)
-        return reason
-
-    def _by_columns(self, messages: pa.BinaryArray) -> Decoded:
         rows = np.flatnonzero(validity_of(messages))
+        if not len(rows):
+            return Decoded(pa.nulls(len(messages), self._kind), {})
         whole = len(rows) == len(messages)
-        values, found = self._columns.decode(messages if whole else messages.take(pa.array(rows)))
-        errors = {int(rows[row]): reason for row, reason in found.items()}
-        for row in sorted(errors)[:_MOST_LOCATED]:
-            errors[row] = self._reason(messages[row].as_py(), errors[row])
+        values, faults = self._columns.decode(messages if whole else messages.take(pa.array(rows)))
+        errors = {}
+        for number, (row, (reason, place)) in enumerate(sorted(faults.items())):
+            message = int(rows[row])
+            located = number < _MOST_LOCATED
+            where = self._columns.walker.location(messages[message].as_py(), place) if located else ""
+            errors[message] = f"{reason}{where}"
         return Decoded(placed([(rows, values)], self._kind, len(messages), errors), errors)
 
 
@@ -93,20 +76,72 @@ def placed(
 ) -> pa.Array:
     """Return a column with these values in these rows and NULL elsewhere; what `AvroDecoder` gives in bad rows."""
     bad = np.fromiter(errors, np.int64)
-    if len(parts) == 1 and len(parts[0][0]) == count and not len(bad):
-        return parts[0][1]
-    source, begin = np.full(count, -1, np.int64), 0
-    for rows, values in parts:
-        source[rows] = np.arange(begin, begin + len(values))
-        begin += len(values)
-    source[bad] = -1
-    if not parts:
-        column = pa.nulls(count, kind)
-    else:
-        values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
-        column = values.take(pa.array(source, mask=source < 0))
+    column = scattered(parts, kind, count, bad)
     if len(bad) and kinds.is_struct(kind):
-        known = validity_of(column)
-        known[bad] = True
-        column = struct_array(kind, [column.field(place) for place in range(kind.num_fields)], count, bitmap(known))
+        valid = validity_of(column)
+        valid[bad] = True
+        column = struct_array(kind, [column.field(place) for place in range(kind.num_fields)], count, bitmap(valid))
     return column
+
+
+class Framing(Protocol):
+    """How messages say by which schema they were written, and where that is found."""
+
+    def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
+        """Take the frames of a batch apart."""
+        ...
+
+    def types(self, counts: Mapping[int | str, int]) -> Mapping[int | str, AvroType | str]:
+        """Return each schema, or why its messages cannot be read; `counts` says how many messages have it.
+
+        Raises:
+            ConnectorError: for what is wrong with the source of the schemas and not with a row.
+        """
+        ...
+
+
+class FramedDecoder:
+    """Takes messages out of their frames and decodes them, resolved from their writers' schemas to the reader's.
+
+    Args:
+        decoder_of: returns the decoder of messages of a writer's schema; raises AvroAnalysisError where it does not
+            fit the reader's, which makes all messages of it bad rows.
+        kind: the type of the values.
+        framing: finds frames and schemas.
+    """
+
+    def __init__(
+        self, decoder_of: Callable[[AvroType], BoundedDecoder[AvroDecoder]], kind: pa.DataType, framing: Framing
+    ) -> None:
+        self._decoder_of, self._kind, self._framing = decoder_of, kind, framing
+        self._decoders = Cache(_DECODERS)
+
+    def decode(self, messages: pa.BinaryArray, headers: pa.Array | None = None) -> Decoded:
+        """See `AvroDecoder.decode`; raises ConnectorError as `Framing.types`."""
+        frames = self._framing.find(messages, headers)
+        errors, parts = dict(frames.errors), []
+        by_schema = dict(zip(frames.schemas, frames.by_schema(), strict=True))
+        counts = {schema: len(rows) for schema, rows in by_schema.items()}
+        types = self._framing.types(counts) if by_schema else {}
+        for schema, rows in by_schema.items():
+            decoder = self._decoder(schema, types[schema])
+            if isinstance(decoder, str):
+                errors |= dict.fromkeys(rows.tolist(), decoder)
+                continue
+            decoded = decoder.decode(frames.messages(rows))
+            errors |= {int(rows[row]): f"{reason}, schema {schema}" for row, reason in decoded.errors.items()}
+            parts.append((rows, decoded.values))
+        return Decoded(placed(parts, self._kind, len(messages), errors), errors)
+
+    def _decoder(self, schema: int | str, writer: AvroType | str) -> BoundedDecoder[AvroDecoder] | str:
+        """Return the decoder of a writer's messages, or why they cannot be read."""
+        if isinstance(writer, str):
+            return writer
+
+        def make() -> BoundedDecoder[AvroDecoder] | str:
+            try:
+                return self._decoder_of(writer)
+            except AvroAnalysisError as error:
+                return f"cannot be read: {error.what} (schema {schema})"
+
+        return self._decoders.get(schema, make)

@@ -16,42 +16,66 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from connectors.avro.decoder.rows import EMPTY_ITEMS, LEVELS, RowDecoder, column_of
-from connectors.avro.decoder.varints import PADDING, Places, Words, read_varints, unzigzag
-from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS, MICROS, decimal_of, is_checked_time, is_millis
+from connectors.avro.decoder.arrays import Items, members, numpy_type, primitive, repeated, scattered, texts
+from connectors.avro.decoder.places import (
+    EARLY,
+    EMPTY_ITEMS,
+    INT_BYTES,
+    LEVELS,
+    LONG_BYTES,
+    PADDING,
+    Places,
+    Walker,
+    Words,
+    read_varints,
+    unzigzag,
+)
+from connectors.avro.schema.leaf import (
+    FIRST_DAY,
+    FIRST_MICROS,
+    MICROS,
+    decimal_of,
+    is_checked_time,
+    is_millis,
+)
 from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
 from connectors.functions.bad_rows import BadRowError
-from connectors.functions.columns import bitmap, list_array, offsets_of, struct_array
+from connectors.functions.columns import struct_array
 
-_FEW_ROWS: Final = 4  # with so few rows left in long lists, the rest is read row by row
+_FEW_ROWS: Final = 4  # with so few rows left in long lists, their items are found one by one, and read at once
 _MANY_ITEMS: Final = 32
 _MANY_BYTES: Final = 1000  # of records that are dropped: reading so many values of each row in turn takes longer
-_INT_BYTES: Final = 5
 _MASK: Final = np.uint64(0xFFFFFFFF)
 _LARGEST_MILLIS: Final = (2**63 - 1) // MICROS
-_EARLY: Final = "ends too early"
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class Batch:
-    """The bytes of a batch, padded, which rows cannot be read, and how many items of no byte each has had so far."""
+    """The bytes of a batch, padded, which rows cannot be read, and how many items of no byte each has had so far.
+
+    Errors have the reason, and the place of the value that is bad.
+    """
 
     data: npt.NDArray[np.uint8]
     words: Words
     dead: Mask
     empty_items: Places
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Rows that are read together, in their order: their numbers in the batch, their places and their ends."""
+    """Rows that are read together, in their order: their numbers in the batch, their places and their ends.
+
+    `begin` is where the value begins that is read, for errors.
+    """
 
     rows: Places
     place: Places
     end: Places
+    begin: Places | None = None
 
     def pick(self, which: Places) -> Cursor:
         """Return a cursor over some of them."""
@@ -61,8 +85,9 @@ class Cursor:
 class ColumnDecoder:
     """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
 
-    def __init__(self, plan: Node, rows: RowDecoder, *, strict: bool) -> None:
-        self._plan, self._rows, self._strict = plan, rows, strict
+    def __init__(self, plan: Node, *, strict: bool) -> None:
+        self._plan, self._strict = plan, strict
+        self.walker = Walker(plan)
         self._readers: dict[str, Callable[[Batch, Node, Cursor, int], pa.Array | None]] = {
             "null": self._null,
             "boolean": self._boolean,
@@ -82,8 +107,11 @@ class ColumnDecoder:
             "error": self._error,
         }
 
-    def decode(self, messages: pa.BinaryArray) -> tuple[pa.Array, dict[int, str]]:
-        """Return a value for each message, which may not be NULL, and why some cannot be read: those have any value."""
+    def decode(self, messages: pa.BinaryArray) -> tuple[pa.Array, dict[int, tuple[str, int]]]:
+        """Return a value for each message, which may not be NULL, and why some cannot be read: those have any value.
+
+        The reason comes with a place in the message, which is in the value that is bad unless the message ends early.
+        """
         bounds = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset : messages.offset + len(messages) + 1]
         begin, end = int(bounds[0]), int(bounds[-1])
         data = np.zeros(end - begin + PADDING, np.uint8)
@@ -94,7 +122,7 @@ class ColumnDecoder:
         batch = Batch(data, words, np.zeros(len(messages), np.bool_), np.zeros(len(messages), np.int64))
         cursor = Cursor(np.arange(len(messages)), places[:-1].copy(), places[1:])
         values = self._read(batch, self._plan, cursor, 0)
-        return values, batch.errors
+        return values, {row: (why, place - int(places[row])) for row, (why, place) in batch.errors.items()}
 
     def _read(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
         """Read a value of each row of a cursor; None where nothing is made of it."""
@@ -102,36 +130,46 @@ class ColumnDecoder:
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
-    def _raw(self, batch: Batch, cursor: Cursor, most_bytes: int = 10) -> Words:
+    def _raw(self, batch: Batch, cursor: Cursor, most_bytes: int = LONG_BYTES) -> Words:
+        cursor.begin = cursor.place
         raw, after, endless = read_varints(batch.data, batch.words, cursor.place)
         bad = after > cursor.end
-        if most_bytes == _INT_BYTES:
-            long = after - cursor.place > _INT_BYTES
+        if most_bytes == INT_BYTES:
+            long = after - cursor.place > INT_BYTES
             if long.any():
                 endless = long
         if endless is not None and endless.any():
-            self._fail(batch, cursor, endless & ~bad, f"has a number of more than {most_bytes} bytes")
+            whole = cursor.place + most_bytes <= cursor.end
+            self._fail(batch, cursor, endless & whole, f"has a number of more than {most_bytes} bytes")
             bad |= endless
         if bad.any():
-            self._fail(batch, cursor, bad, _EARLY)
+            self._fail(batch, cursor, bad, EARLY)
             raw[bad] = 0
             after[bad] = cursor.end[bad]
         cursor.place = after
-        return raw & _MASK if most_bytes == _INT_BYTES and len(raw) and raw.max() > _MASK else raw
+        return raw & _MASK if most_bytes == INT_BYTES and len(raw) and raw.max() > _MASK else raw
 
     @staticmethod
-    def _fail(batch: Batch, cursor: Cursor, bad: Mask, reason: str) -> None:
-        """Note that rows cannot be read, unless that is known, and put them to their ends."""
+    def _fail(batch: Batch, cursor: Cursor, bad: Mask, reason: str, numbers: Any = None) -> None:
+        """Note that rows cannot be read, unless that is known, and put them to their ends.
+
+        The reason has the row's number where it has braces.
+        """
         which = np.flatnonzero(bad)
         rows = cursor.rows[which]
-        fresh = rows[~batch.dead[rows]]
-        if len(fresh):
-            batch.dead[fresh] = True
-            batch.errors |= dict.fromkeys(fresh.tolist(), reason)
+        fresh = ~batch.dead[rows]
+        if fresh.any():
+            first = which[fresh][::-1]  # so that of several values of a row the first stays
+            places = (cursor.place if cursor.begin is None else cursor.begin)[first].tolist()
+            reasons = [reason] * len(first)
+            if numbers is not None:
+                reasons = [reason.format(number) for number in numbers[first].tolist()]
+            batch.errors |= dict(zip(cursor.rows[first].tolist(), zip(reasons, places, strict=True), strict=True))
+            batch.dead[rows] = True
         cursor.place[which] = cursor.end[which]
 
     def _number(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
-        values = unzigzag(self._raw(batch, cursor, _INT_BYTES if node.kind == "int" else 10))
+        values = unzigzag(self._raw(batch, cursor, INT_BYTES if node.kind == "int" else LONG_BYTES))
         if node.arrow is None or node.reader is None:
             return None
         return self._number_column(batch, node.reader, node.arrow, cursor, values)
@@ -142,7 +180,7 @@ class ColumnDecoder:
         if is_millis(reader):
             bad = (values > _LARGEST_MILLIS) | (values < -_LARGEST_MILLIS - 1)
             if bad.any():
-                self._fail(batch, cursor, bad, "long overflow: a timestamp in milliseconds")
+                self._fail(batch, cursor, bad, "long overflow: a timestamp of {} milliseconds", values)
                 values[bad] = 0
             values = values * MICROS
         if self._strict and is_checked_time(reader):
@@ -151,7 +189,7 @@ class ColumnDecoder:
             self._fail(batch, cursor, bad, why)
         if reader.kind == "float":
             values = values.astype(np.float32)
-        return _primitive(values.astype(_numpy(arrow)), arrow)
+        return primitive(values.astype(numpy_type(arrow)), arrow)
 
     def _float(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
         size = 4 if node.kind == "float" else 8
@@ -161,7 +199,7 @@ class ColumnDecoder:
             return None
         words = batch.words[np.minimum(place, len(batch.words) - 1)]
         values = words.astype(np.uint32).view(np.float32) if size == 4 else words.view(np.float64)  # noqa: PLR2004
-        return _primitive(values.astype(_numpy(node.arrow), copy=False), node.arrow)
+        return primitive(values.astype(numpy_type(node.arrow), copy=False), node.arrow)
 
     def _boolean(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
         values = batch.data[cursor.place] == 1
@@ -172,17 +210,19 @@ class ColumnDecoder:
         return pa.Array.from_buffers(node.arrow, len(values), [None, bits])
 
     def _step(self, batch: Batch, cursor: Cursor, size: int | Places) -> None:
+        cursor.begin = cursor.place
         after = cursor.place + size
         bad = after > cursor.end
         cursor.place = after
         if bad.any():
-            self._fail(batch, cursor, bad, _EARLY)
+            self._fail(batch, cursor, bad, EARLY)
 
     @staticmethod
     def _null(batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG004
         return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
 
     def _error(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
+        cursor.begin = None
         self._fail(batch, cursor, np.ones(len(cursor.rows), np.bool_), f"cannot be read: {node.reason}")
         return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
 
@@ -191,31 +231,32 @@ class ColumnDecoder:
     def _bytes(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
         if node.kind == "fixed":
             lengths = np.full(len(cursor.rows), node.size, np.int64)
+            cursor.begin = cursor.place
         else:
             lengths = unzigzag(self._raw(batch, cursor))
             bad = lengths < 0
             if node.arrow is None:
                 lengths[bad] = 0  # as in Java
             elif bad.any():
-                self._fail(batch, cursor, bad, "has a length of less than 0")
+                self._fail(batch, cursor, bad, "has a length of {}", lengths)
                 lengths[bad] = 0
         bad = lengths > cursor.end - cursor.place
         if bad.any():
-            self._fail(batch, cursor, bad, _EARLY)
+            self._fail(batch, cursor, bad, EARLY)
             lengths[bad] = 0
         begin = cursor.place
         cursor.place = begin + lengths
         if node.arrow is None:
             return None
-        texts = _texts(batch, begin, cursor.place, pa.string() if kinds.is_string(node.arrow) else pa.binary())
-        return self._decimals(batch, node, cursor, texts) if kinds.is_decimal(node.arrow) else texts
+        values = texts(batch.data, begin, cursor.place, pa.string() if kinds.is_string(node.arrow) else pa.binary())
+        return self._decimals(batch, node, cursor, values) if kinds.is_decimal(node.arrow) else values
 
-    def _decimals(self, batch: Batch, node: Node, cursor: Cursor, texts: pa.Array) -> pa.Array:
+    def _decimals(self, batch: Batch, node: Node, cursor: Cursor, numbers: pa.Array) -> pa.Array:
         assert node.reader is not None  # noqa: S101 - where there is a column
         values: list[Any] = []
-        bad = np.zeros(len(texts), np.bool_)
+        bad = np.zeros(len(numbers), np.bool_)
         reasons: dict[str, list[int]] = {}
-        for place, data in enumerate(texts.to_pylist()):
+        for place, data in enumerate(numbers.to_pylist()):
             try:
                 values.append(decimal_of(data, node.reader.precision, node.reader.scale))
             except BadRowError as error:
@@ -228,17 +269,17 @@ class ColumnDecoder:
         return pa.array(values, node.arrow)
 
     def _enum(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:  # noqa: ARG002
-        index = unzigzag(self._raw(batch, cursor, _INT_BYTES))
+        index = unzigzag(self._raw(batch, cursor, INT_BYTES))
         if node.arrow is None:
             return None  # as in Java, which symbol it is does not matter
         bad = (index < 0) | (index >= len(node.symbols))
         if bad.any():
-            self._fail(batch, cursor, bad, f"has a symbol that an enum of {len(node.symbols)} does not have")
+            self._fail(batch, cursor, bad, f"has the symbol {{}} of an enum of {len(node.symbols)}", index)
             index[bad] = 0
         unknown = np.array([symbol is None for symbol in node.symbols])
         if unknown.any():
             bad = unknown[index]
-            self._fail(batch, cursor, bad, "has a symbol of an enum, which the reader's does not have")
+            self._fail(batch, cursor, bad, "has the symbol {} of an enum, which the reader's does not have", index)
         if not node.symbols:
             return pa.array([""] * len(index), pa.string())
         return pa.array([symbol or "" for symbol in node.symbols], pa.string()).take(pa.array(index))
@@ -248,6 +289,7 @@ class ColumnDecoder:
     def _record(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
         if level > LEVELS:
             why = f"is nested more than {LEVELS} levels deep"
+            cursor.begin = None
             self._fail(batch, cursor, np.ones(len(cursor.rows), np.bool_), why)
             return None if node.arrow is None else pa.nulls(len(cursor.rows), node.arrow)
         if node.arrow is None:
@@ -255,7 +297,7 @@ class ColumnDecoder:
             return None
         children = [self._read(batch, child, cursor, level + 1) for child in node.children]
         columns = [
-            children[output.source] if output.source >= 0 else _repeated(output.default, part.type, len(cursor.rows))
+            children[output.source] if output.source >= 0 else repeated(output.default, part.type, len(cursor.rows))
             for part, output in zip(node.arrow, node.outputs, strict=True)
         ]
         return struct_array(node.arrow, columns, len(cursor.rows))
@@ -264,21 +306,22 @@ class ColumnDecoder:
         """Pass over records. They can hold others without number, so that bytes bound the work, not the schema."""
         bad = node.least > cursor.end - cursor.place
         if bad.any():
-            self._fail(batch, cursor, bad, _EARLY)
+            cursor.begin = cursor.end
+            self._fail(batch, cursor, bad, EARLY)
         if node.width is not None:
             self._step(batch, cursor, node.width)
         elif node.least > _MANY_BYTES:
-            rows = np.flatnonzero(~batch.dead[cursor.rows])
-            self._few_rows(batch, _Items(node, [], []), cursor, (rows, np.ones(len(rows), np.int64)))
+            alive = np.flatnonzero(~batch.dead[cursor.rows]).tolist()
+            self._end(batch, cursor, {which: self._walk(batch, node, cursor, which, 1)[1] for which in alive})
         else:
             for child in node.children:
                 self._read(batch, child, cursor, level + 1)
 
     def _union(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
-        index = unzigzag(self._raw(batch, cursor, _INT_BYTES))
+        index = unzigzag(self._raw(batch, cursor, INT_BYTES))
         bad = (index < 0) | (index >= len(node.children))
         if bad.any():
-            self._fail(batch, cursor, bad, f"has a branch that a union of {len(node.children)} does not have")
+            self._fail(batch, cursor, bad, f"has the branch {{}} of a union of {len(node.children)}", index)
         if batch.errors:
             index[batch.dead[cursor.rows]] = -1
         parts: list[tuple[int, Places, pa.Array]] = []
@@ -294,21 +337,21 @@ class ColumnDecoder:
         if node.arrow is None:
             return None
         if node.members is None:
-            return _scattered([(which, column) for _, which, column in parts], node.arrow, len(index))
-        members = [(node.members[branch], which, column) for branch, which, column in parts]
-        return _members(node.arrow, members, len(index))
+            return scattered([(which, column) for _, which, column in parts], node.arrow, len(index))
+        chosen = [(node.members[branch], which, column) for branch, which, column in parts]
+        return members(node.arrow, chosen, len(index))
 
     def _member(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
         column = self._read(batch, node.children[0], cursor, level)
         assert node.members is not None  # noqa: S101 - that is what it is
-        return _members(node.arrow, [(node.members[0], np.arange(len(cursor.rows)), column)], len(cursor.rows))
+        return members(node.arrow, [(node.members[0], np.arange(len(cursor.rows)), column)], len(cursor.rows))
 
     # --- lists --------------------------------------------------------------------------------------------------
 
     def _list(self, batch: Batch, node: Node, cursor: Cursor, level: int) -> pa.Array | None:
         """Read arrays and maps, block by block; in a block the first item of each row, then the second, and so on."""
         assert node.item is not None  # noqa: S101 - of an array or a map
-        items = _Items(node.item, [], [])
+        items = Items(node.item, [], [])
         pending = np.arange(len(cursor.rows))
         while len(pending):
             block = cursor.pick(pending)
@@ -332,7 +375,7 @@ class ColumnDecoder:
                 break
             bad = sizes > part.end - part.place
             part.place = part.place + np.where(bad, 0, sizes)
-            self._fail(batch, part, bad, _EARLY)
+            self._fail(batch, part, bad, EARLY)
             counts[sized] = unzigzag(self._raw(batch, part))  # of the next block
             cursor.place[sized] = part.place
         if item.least:
@@ -341,19 +384,19 @@ class ColumnDecoder:
             np.add.at(batch.empty_items, cursor.rows, np.clip(counts, 0, EMPTY_ITEMS + 1))
             bad = (batch.empty_items[cursor.rows] > EMPTY_ITEMS) | (counts < 0)
         if bad.any():
-            self._fail(batch, cursor, bad, "has a list of items, which do not fit")
+            self._fail(batch, cursor, bad, "has a list of {} items, which do not fit", counts.view(np.uint64))
         if batch.errors:
             counts[batch.dead[cursor.rows]] = 0
         return counts
 
-    def _block(self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
+    def _block(self, batch: Batch, items: Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
         active, left = block
         if items.node.width and len(active):
             self._wide_block(batch, items, cursor, block, level)
             return
         while len(active):
             if len(active) <= _FEW_ROWS and left.max() > _MANY_ITEMS:
-                self._few_rows(batch, items, cursor, block)
+                self._few_rows(batch, items, cursor, block, level)
                 return
             part = cursor.pick(active)
             items.add(active, self._read(batch, items.node, part, level))
@@ -364,9 +407,7 @@ class ColumnDecoder:
                 more &= ~batch.dead[cursor.rows[active]]
             active, left = block = active[more], left[more]
 
-    def _wide_block(
-        self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places], level: int
-    ) -> None:
+    def _wide_block(self, batch: Batch, items: Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
         """Read a block of items of one width, all at once."""
         active, counts = block
         owners = np.repeat(active, counts)
@@ -377,109 +418,32 @@ class ColumnDecoder:
         items.add(owners, self._read(batch, items.node, part, level))
         cursor.place[active] += counts * width
 
-    def _few_rows(self, batch: Batch, items: _Items, cursor: Cursor, block: tuple[Places, Places]) -> None:
+    def _few_rows(self, batch: Batch, items: Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
+        """Read a block whose items are found one by one, all at once."""
+        places, owners, reasons = [], [], dict[int, str]()
         for which, count in zip(*(part.tolist() for part in block), strict=True):
-            begin = int(cursor.place[which])
-            data = batch.data[begin : int(cursor.end[which])].tobytes()
-            one = cursor.pick(np.array([which]))
-            self._rows.empty_items = int(batch.empty_items[one.rows[0]])
-            try:
-                values, size = self._rows.items(items.node, data, count)
-            except BadRowError as error:
-                self._fail(batch, one, np.array([True]), str(error))
-                cursor.place[which] = one.place[0]
-                continue
-            cursor.place[which] = begin + size
-            batch.empty_items[one.rows[0]] = self._rows.empty_items
-            column = None if items.node.arrow is None else column_of(values, items.node.arrow)
-            items.add(np.full(count, which), column)
+            begins, reasons[which] = self._walk(batch, items.node, cursor, which, count)
+            places.append(np.array(begins, np.int64))
+            owners.append(np.full(len(begins), which))
+        owner = np.concatenate(owners)
+        if items.node.arrow is not None and len(owner):
+            part = Cursor(cursor.rows[owner], np.concatenate(places), cursor.end[owner])
+            items.add(owner, self._read(batch, items.node, part, level))
+        self._end(batch, cursor, reasons)
 
+    def _walk(self, batch: Batch, node: Node, cursor: Cursor, which: int, count: int) -> tuple[list[int], str]:
+        """Pass over so many values of a row; return where each begins, and why one does not end."""
+        row, data = cursor.rows[which], batch.data[: int(cursor.end[which])].data
+        self.walker.empty_items = int(batch.empty_items[row])
+        begins, cursor.place[which], reason = self.walker.begins(node, data, int(cursor.place[which]), count)
+        if node.arrow is None:  # else those that are read next are counted
+            batch.empty_items[row] = self.walker.empty_items
+        return begins, reason
 
-@dataclass(slots=True)
-class _Items:
-    """The items of lists, in the order in which they were read, and the lists that they are in."""
-
-    node: Node
-    owners: list[Places]
-    columns: list[pa.Array]
-
-    def add(self, owners: Places, column: pa.Array | None) -> None:
-        if column is not None:
-            self.owners.append(owners)
-            self.columns.append(column)
-
-    def column(self, node: Node, count: int) -> pa.Array:
-        """Return the lists."""
-        assert node.arrow is not None  # noqa: S101 - asked for only then
-        if not self.columns:
-            values = pa.array([], self.node.arrow)
-            return list_array(node.arrow, np.zeros(count + 1, np.int32), values)
-        owners = np.concatenate(self.owners)
-        values = self.columns[0] if len(self.columns) == 1 else pa.concat_arrays(self.columns)
-        if len(self.columns) > 1:
-            order = np.argsort(owners, kind="stable")
-            owners, values = owners[order], values.take(pa.array(order))
-        if node.kind == "map":
-            last = _last_of_each_key(owners, values.field(0))
-            if last is not None:
-                owners, values = owners[last], values.take(pa.array(last))
-        return list_array(node.arrow, offsets_of(np.bincount(owners, minlength=count)), values)
-
-
-def _last_of_each_key(owners: Places, keys: pa.Array) -> Places | None:
-    """Return which entries of maps remain: of several with one key the last; None if all do."""
-    codes = keys.view(pa.binary()).dictionary_encode()
-    pairs = owners * (len(codes.dictionary) + 1) + codes.indices.to_numpy()
-    _, first_from_end = np.unique(pairs[::-1], return_index=True)
-    if len(first_from_end) == len(pairs):
-        return None
-    return np.sort(len(pairs) - 1 - first_from_end)
-
-
-def _numpy(arrow: pa.DataType) -> np.dtype[Any]:
-    if kinds.is_float32(arrow) or kinds.is_float64(arrow):
-        return np.dtype(f"f{arrow.bit_width // 8}")
-    return np.dtype(f"i{arrow.bit_width // 8}")
-
-
-def _primitive(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _texts(batch: Batch, begin: Places, end: Places, kind: pa.DataType) -> pa.Array:
-    bounds = np.empty(2 * len(begin) + 1, np.int32)
-    bounds[:-1:2], bounds[1::2] = begin, end
-    bounds[-1] = end[-1] if len(end) else 0
-    gaps = pa.Array.from_buffers(kind, 2 * len(begin), [None, pa.py_buffer(bounds), pa.py_buffer(batch.data)])
-    return gaps.take(pa.array(np.arange(0, 2 * len(begin), 2, dtype=np.uint32)))
-
-
-def _repeated(default: Any, kind: pa.DataType, count: int) -> pa.Array:
-    return column_of([default], kind).take(pa.array(np.zeros(count, np.uint32)))
-
-
-def _scattered(parts: list[tuple[Places, pa.Array]], kind: pa.DataType, count: int) -> pa.Array:
-    """Return a column with these values at these places, and NULL elsewhere."""
-    if not parts:
-        return pa.nulls(count, kind)
-    if len(parts) == 1 and len(parts[0][0]) == count:
-        return parts[0][1]
-    source = np.full(count, -1, np.int64)
-    begin = 0
-    for which, column in parts:
-        source[which] = np.arange(begin, begin + len(column))
-        begin += len(column)
-    values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([column for _, column in parts])
-    return values.take(pa.array(source, mask=source < 0))
-
-
-def _members(kind: pa.DataType, parts: list[tuple[int, Places, pa.Array]], count: int) -> pa.Array:
-    """Return structs, each with the one member that it has; NULL where there is none."""
-    valid = np.zeros(count, np.bool_)
-    for member, which, _ in parts:
-        valid[which] = member != -1
-    columns = [
-        _scattered([(which, column) for member, which, column in parts if member == place], part.type, count)
-        for place, part in enumerate(kind)
-    ]
-    return struct_array(kind, columns, count, bitmap(valid))
+    def _end(self, batch: Batch, cursor: Cursor, reasons: dict[int, str]) -> None:
+        for which, reason in reasons.items():
+            if reason:
+                bad = np.zeros(len(cursor.rows), np.bool_)
+                bad[which] = True
+                cursor.begin = cursor.end
+                self._fail(batch, cursor, bad, reason)

@@ -1,6 +1,7 @@
 """Single values: what Avro's numbers and bytes become in a column, and which ones cannot.
 
-Strings are kept as the bytes that they are, times as numbers: `decoder.rows` gives the column its type.
+Strings stay the bytes that they are, times are numbers: `column_of` gives them their types without a copy. As in Spark,
+a string that is not UTF-8 stays as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow.types as kinds
 
 from connectors.avro.schema.parser import AvroType
 from connectors.functions.bad_rows import BadRowError
+from connectors.functions.columns import list_array, offsets, struct_array
 
 MICROS: Final = 1000
 _LARGEST: Final = 2**63 - 1
@@ -71,3 +73,37 @@ def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
     if abs(number) >= 10**precision:
         raise BadRowError(f"has a decimal of more than {precision} digits")
     return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
+
+
+def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return the column of values of this type: a dictionary for a struct, and pairs for a map."""
+    return _retyped(pa.array(values, _raw_type(kind)), kind)
+
+
+def _raw_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which values are read."""
+    if kinds.is_struct(kind):
+        return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(pa.binary(), _raw_type(kind.item_type))
+    if kinds.is_list(kind):
+        return pa.list_(_raw_type(kind.value_type))
+    if kinds.is_string(kind):
+        return pa.binary()
+    if kinds.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if kinds.is_timestamp(kind) or kinds.is_duration(kind) else kind
+
+
+def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    validity = array.buffers()[0] if array.null_count and not kinds.is_null(kind) else None
+    if kinds.is_struct(kind):
+        children = [_retyped(array.field(place), field.type) for place, field in enumerate(kind)]
+        return struct_array(kind, children, len(array), validity)
+    if kinds.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        parts = [_retyped(array.keys, kind.key_type), _retyped(array.items, kind.item_type)]
+        return list_array(kind, offsets(array), struct_array(entries, parts, len(parts[0])), validity)
+    if kinds.is_list(kind):
+        return list_array(kind, offsets(array), _retyped(array.values, kind.value_type), validity)
+    return array if array.type == kind else array.view(kind)

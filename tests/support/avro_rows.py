@@ -1,8 +1,4 @@
-"""Decodes messages one by one: the reference, faster than columns for few rows, and for lists that few rows have.
-
-Strings are read as the bytes that they are, times as numbers; `column_of` gives them their types without a copy. As in
-Spark, a string that is not UTF-8 stays as it is.
-"""
+"""Decodes Avro messages one by one, in plain Python: the oracle that the decoder of columns is compared with."""
 
 from __future__ import annotations
 
@@ -13,16 +9,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from connectors.avro.schema.leaf import converter
+from connectors.avro.decoder.places import LEVELS
+from connectors.avro.schema.leaf import column_of, converter
 from connectors.avro.schema.plan import Node
-from connectors.functions.bad_rows import BadRowError
-from connectors.functions.columns import list_array, offsets, struct_array
+from connectors.functions.bad_rows import BadRowError, Decoded
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value at a place; returns it and the place behind it. IndexError where the message ends before."""
 
-LEVELS: Final = 150  # of recursion in a message: Python's own limit is 1,000 calls
-EMPTY_ITEMS: Final = 1000  # items of no byte in a message: any number of them fits into ten bytes
+EMPTY_ITEMS: Final = 1000
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 _MORE: Final = 128
@@ -133,6 +128,26 @@ def _error_in(error: Exception, part: str, node: Node, place: int) -> _FieldErro
     return error.within(part)
 
 
+class RowBatchDecoder:
+    """Decodes batches as `AvroDecoder` does, message by message."""
+
+    def __init__(self, plan: Node, kind: pa.DataType, *, strict: bool) -> None:
+        self._kind, self._rows = kind, RowDecoder(plan, strict=strict)
+
+    def decode(self, messages: pa.BinaryArray) -> Decoded:
+        values, errors = [], {}
+        for row, data in enumerate(messages.to_pylist()):
+            value = None
+            if data is not None:
+                try:
+                    value = self._rows.decode(data)
+                except BadRowError as error:
+                    errors[row] = str(error)
+                    value = {} if kinds.is_struct(self._kind) else None
+            values.append(value)
+        return Decoded(column_of(values, self._kind), errors)
+
+
 class RowDecoder:
     """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
 
@@ -153,18 +168,6 @@ class RowDecoder:
             raise error.located(len(data)) from None
         except IndexError:
             raise BadRowError(_EARLY) from None
-
-    def items(self, node: Node, data: bytes, count: int) -> tuple[list[Any], int]:
-        """Return so many values of a node, and how many bytes they have."""
-        self._depth = 0
-        read, place, values = self.reader(node), 0, []
-        try:
-            for _ in range(count):
-                value, place = read(data, place)
-                values.append(value)
-        except IndexError:
-            raise BadRowError(_EARLY) from None
-        return values, place
 
     def reader(self, node: Node) -> Read:
         """Return the function that reads values of a node."""
@@ -231,7 +234,7 @@ class RowDecoder:
         return _read_int if node.arrow is None else read
 
     def _list(self, node: Node) -> Read:
-        assert node.item is not None  # noqa: S101 - of an array or a map
+        assert node.item is not None
         item = node.item
         read_item, is_map, dropped = self.reader(item), node.kind == "map", node.arrow is None
         nothing_to_read = dropped and not item.least
@@ -312,7 +315,7 @@ class RowDecoder:
 
     def _enter(self) -> None:
         self._depth += 1
-        if self._depth > LEVELS:
+        if self._depth > LEVELS + 1:  # the columns count the root as 0
             raise BadRowError(f"is nested more than {LEVELS} levels deep")
 
     def _union(self, node: Node) -> Read:
@@ -373,37 +376,3 @@ def _entries(values: list[dict[str, Any]]) -> list[tuple[bytes, Any]]:
         entries.pop(value["key"], None)
         entries[value["key"]] = value["value"]
     return list(entries.items())
-
-
-def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return the column of values that a `RowDecoder` has read."""
-    return _retyped(pa.array(values, _raw_type(kind)), kind)
-
-
-def _raw_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which values are read."""
-    if kinds.is_struct(kind):
-        return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
-    if kinds.is_map(kind):
-        return pa.map_(pa.binary(), _raw_type(kind.item_type))
-    if kinds.is_list(kind):
-        return pa.list_(_raw_type(kind.value_type))
-    if kinds.is_string(kind):
-        return pa.binary()
-    if kinds.is_date32(kind):
-        return pa.int32()
-    return pa.int64() if kinds.is_timestamp(kind) or kinds.is_duration(kind) else kind
-
-
-def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    validity = array.buffers()[0] if array.null_count and not kinds.is_null(kind) else None
-    if kinds.is_struct(kind):
-        children = [_retyped(array.field(place), field.type) for place, field in enumerate(kind)]
-        return struct_array(kind, children, len(array), validity)
-    if kinds.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
-        parts = [_retyped(array.keys, kind.key_type), _retyped(array.items, kind.item_type)]
-        return list_array(kind, offsets(array), struct_array(entries, parts, len(parts[0])), validity)
-    if kinds.is_list(kind):
-        return list_array(kind, offsets(array), _retyped(array.values, kind.value_type), validity)
-    return array if array.type == kind else array.view(kind)
