@@ -1,8 +1,7 @@
 """The reference decoder: messages parsed by protobuf's own parser (upb).
 
 The rules are those of Spark's ``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `UpbDecoder` builds
-columns, field by field; `RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500
-columns the other makes 500 arrays. `AdaptiveDecoder` chooses for each batch.
+columns, field by field; `AdaptiveDecoder` takes it for small batches.
 """
 
 from __future__ import annotations
@@ -27,15 +26,12 @@ from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Mess
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["AdaptiveDecoder", "Decoded", "Decoder", "RowDecoder", "UpbDecoder", "is_zero", "lenient_text"]
-
 Convert = Callable[[Any], Any]
 
 _MICROS: Final = 1_000_000
 _LARGEST: Final = 2**63 - 1
 _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-# Measured, with 5 to 2,000 columns: the number of columns does not move where the three decoders meet.
-_MOST_BY_ROW: Final = 8
+# Measured, with 5 to 2,000 columns: the number of columns does not move where the two decoders meet.
 _MOST_BY_UPB: Final = 64
 _MOST_BYTES: Final = 256  # of a column, where fields are repeated: one row may hold very many values
 
@@ -227,91 +223,10 @@ def _scalar_conversion(field: FieldPlan) -> Convert | None:
     return None
 
 
-class RowDecoder:
-    """Decodes row by row: Arrow makes all columns of the dictionaries in one call. Not for an empty message."""
-
-    def __init__(self, plan: MessagePlan, upb: UpbDecoder) -> None:
-        self._type = plan.arrow_type
-        self._parse = upb.parse
-        self._any_text = upb.any_text
-        self._row = self._message(plan.fields)
-
-    def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
-        rows: list[dict[str, Any] | None] = []
-        errors: dict[int, str] = {}
-        for number, data in enumerate(messages.to_pylist()):
-            try:
-                rows.append(None if data is None else self._row(self._parse(data)))
-            except BadRowError as error:
-                errors[number] = str(error)
-                rows.append(None)
-        return Decoded(pa.array(rows, self._type), errors)
-
-    def _message(self, fields: Sequence[FieldPlan]) -> Callable[[Message], dict[str, Any]]:
-        """Return the function from a message to what Arrow takes for a struct, which may leave out what is NULL."""
-        absent: dict[str, Any] = {}
-        columns: dict[int, tuple[str, Convert | None, bool]] = {}
-        for field in fields:
-            convert = self._conversion(field)
-            singular = field.shape is Shape.SINGULAR
-            value = _absent(field) if singular and field.is_scalar else None
-            if not singular:
-                absent[field.name] = []
-            elif value is not None:
-                absent[field.name] = value if convert is None else convert(value)
-            columns[field.number] = field.name, convert, singular and not field.presence
-
-        def row(message: Message) -> dict[str, Any]:
-            values = absent.copy()
-            for descriptor, value in message.ListFields():
-                column = columns.get(descriptor.number)
-                if column is None:
-                    continue
-                name, convert, zero_is_absent = column
-                if zero_is_absent and not value and is_zero(value):
-                    continue
-                values[name] = value if convert is None else convert(value)
-            return values
-
-        return row
-
-    def _conversion(self, field: FieldPlan) -> Convert | None:
-        """Return the function from what upb has in a field to what Arrow takes; None where it takes the same."""
-        if field.shape is Shape.MAP:
-            key, value = (self._part(part) for part in field.children)
-            return lambda entries: [(key(entry), value(entry)) for entry in entries]
-        convert = self._value(field)
-        if field.shape is Shape.SINGULAR:
-            return convert
-        return list if convert is None else lambda values: list(map(convert, values))
-
-    def _part(self, field: FieldPlan) -> Convert:
-        """Return the function from an entry of a map to its key or value, which is never NULL."""
-        name, convert = wire_name(field.number), self._value(field)
-        return lambda entry: getattr(entry, name) if convert is None else convert(getattr(entry, name))
-
-    def _value(self, field: FieldPlan) -> Convert | None:
-        match field.kind:
-            case Kind.MESSAGE:
-                return self._message(field.children)
-            case Kind.EMPTY:
-                return lambda _: {}
-            case Kind.TIMESTAMP | Kind.DURATION:
-                return _micros_of(field)
-            case Kind.WRAPPER:
-                inner, name = self._message(field.children), field.children[0].name
-                return lambda wrapper: inner(wrapper).get(name)
-            case Kind.ANY_JSON:
-                return self._any_text
-        return _scalar_conversion(field)
-
-
 class AdaptiveDecoder:
     """Decodes each batch by the decoder that is the fastest for its size; `columns` builds that for many rows."""
 
     def __init__(self, plan: MessagePlan, upb: UpbDecoder, columns: Callable[[], Decoder]) -> None:
-        self._few = RowDecoder(plan, upb)
         self._upb = upb
         self._many = cache(columns)
         count, repeats = _measure(plan.fields)
@@ -324,7 +239,7 @@ class AdaptiveDecoder:
     def chosen(self, messages: pa.Array) -> Decoder:
         """Return the decoder for a batch."""
         if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
-            return self._few if len(messages) <= _MOST_BY_ROW else self._upb
+            return self._upb
         return self._many()
 
 

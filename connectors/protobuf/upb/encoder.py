@@ -1,8 +1,8 @@
 """The reference encoder: messages built by protobuf's own classes (upb).
 
 The rules are those of Spark's ``ProtobufSerializer.scala``, with one difference: timestamps and intervals keep their
-microseconds, where Spark cuts them to milliseconds. `UpbEncoder` sets field by field, for all rows; `RowEncoder` row
-by row, from one dictionary each, which pays for a few rows. `AdaptiveEncoder` chooses for each batch.
+microseconds, where Spark cuts them to milliseconds. `UpbEncoder` sets field by field, for all rows; `AdaptiveEncoder`
+takes it for small batches.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ Write = Callable[[Message, Any], None]
 
 TYPES: Final = 16  # types of a column whose plans an encoder keeps
 _MICROS: Final = 1_000_000
-# Measured, with 5 to 2,000 columns: the number of columns does not move where the three encoders meet.
-_MOST_BY_ROW: Final = 8
+# Measured, with 5 to 2,000 columns: the number of columns does not move where the two encoders meet.
 _MOST_BY_UPB: Final = 32
 _MOST_BYTES: Final = 1024  # of a column: one row may hold very many values
 
@@ -230,173 +229,6 @@ def _null_element(field: FieldPlan) -> ProtobufDataError:
     )
 
 
-class RowEncoder:
-    """Encodes row by row; `upb` gets the batches that raise, so that errors are its own."""
-
-    def __init__(self, upb: UpbEncoder) -> None:
-        self._upb = upb
-        self._writers = Cache(TYPES)
-        self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
-
-    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `Encoder.encode`."""
-        kind = structs.type
-
-        def make() -> tuple[pa.DataType | None, Write]:
-            plan = self._upb.plan(kind)
-            row_type = _row_type(kind)
-            return None if row_type is kind else row_type, _message(plan)
-
-        latest = self._latest
-        if latest is None or latest[0] != kind:  # to compare a type is cheaper than to hash it
-            self._latest = latest = kind, *self._writers.get(kind, make)
-        _, row_type, write = latest
-        try:
-            rows = (structs if row_type is None else structs.view(row_type)).to_pylist()
-            return pa.array([None if row is None else self._bytes(write, row) for row in rows], pa.binary())
-        except (ProtobufDataError, ValueError, pa.ArrowNotImplementedError):  # ValueError: two columns of one name
-            return self._upb.encode(structs)
-
-    def _bytes(self, write: Write, row: dict[str, Any]) -> bytes:
-        message = self._upb.message()
-        write(message, row)
-        return self._upb.bytes_of(message)
-
-
-def _row_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type with times as numbers, since Python has none after the year 9999; the same object without any."""
-    if not kinds.is_nested(kind):
-        if not kinds.is_temporal(kind):
-            return kind
-        return pa.int32() if kinds.is_date32(kind) else pa.int64()
-    if kinds.is_struct(kind):
-        fields = [(field, field.type, _row_type(field.type)) for field in kind]
-        if all(new is old for _, old, new in fields):
-            return kind
-        return pa.struct([field if new is old else field.with_type(new) for field, old, new in fields])
-    if kinds.is_map(kind):
-        return pa.map_(_row_type(kind.key_type), _row_type(kind.item_type))
-    return pa.list_(_row_type(kind.value_type)) if kinds.is_list(kind) else kind
-
-
-def _message(fields: Sequence[FieldPlan]) -> Write:
-    """Return the function that writes a row to a message, column after column: of a oneof the last one stays."""
-    parts = [(field.name, _field(field)) for field in fields if field.kind is not Kind.EMPTY]
-
-    def write(message: Message, row: dict[str, Any]) -> None:
-        for name, part in parts:
-            part(message, row[name])
-
-    return write
-
-
-def _field(field: FieldPlan) -> Write:
-    """Return the function that sets a field of a message; the value may be None."""
-    if field.shape is Shape.MAP:
-        return _map(field)
-    if field.shape is Shape.REPEATED:
-        return _list(field)
-    if field.is_scalar:
-        return _scalar(field)
-    name, fill = wire_name(field.number), _filling(field)
-
-    def write(message: Message, value: Any) -> None:
-        if value is not None:
-            inner = getattr(message, name)
-            inner.SetInParent()
-            fill(inner, value)
-
-    return write
-
-
-def _scalar(field: FieldPlan) -> Write:
-    name, convert = wire_name(field.number), _scalar_conversion(field)
-    absent = field.null if field.required else None
-    zero_is_absent = not field.presence
-
-    def write(message: Message, value: Any) -> None:
-        if value is None:
-            if absent is not None:
-                setattr(message, name, absent)
-            return
-        if convert is not None:
-            value = convert(value)
-        if not (zero_is_absent and not value and is_zero(value)):
-            setattr(message, name, value)
-
-    return write
-
-
-def _list(field: FieldPlan) -> Write:
-    name = wire_name(field.number)
-    if field.is_scalar:
-        convert = _scalar_conversion(field)
-
-        def extend(message: Message, values: list[Any] | None) -> None:
-            if values:
-                if None in values:
-                    raise _null_element(field)
-                getattr(message, name).extend(values if convert is None else map(convert, values))
-
-        return extend
-    fill = _filling(field)
-
-    def add(message: Message, values: list[Any] | None) -> None:
-        for value in values or ():
-            if value is None:
-                raise _null_element(field)
-            fill(getattr(message, name).add(), value)
-
-    return add
-
-
-def _map(field: FieldPlan) -> Write:
-    name = wire_name(field.number)
-    key, item = (_entry_part(part) for part in field.children)
-
-    def write(message: Message, entries: list[tuple[Any, Any]] | None) -> None:
-        for entry in entries or ():
-            made = getattr(message, name).add()
-            key(made, entry[0])
-            item(made, entry[1])
-
-    return write
-
-
-def _entry_part(field: FieldPlan) -> Write:
-    """Return the function that sets key or value of an entry, which are always written; NULL is the default."""
-    name = wire_name(field.number)
-    if field.is_scalar:
-        convert = _scalar_conversion(field)
-
-        def set_scalar(entry: Message, value: Any) -> None:
-            if value is None:
-                value = getattr(entry, name)
-            elif convert is not None:
-                value = convert(value)
-            setattr(entry, name, value)
-
-        return set_scalar
-    fill = _filling(field)
-
-    def set_message(entry: Message, value: Any) -> None:
-        inner = getattr(entry, name)
-        inner.SetInParent()
-        if value is not None:
-            fill(inner, value)
-
-    return set_message
-
-
-def _filling(field: FieldPlan) -> Write:
-    """Return the function that fills a message that exists already; the value is not None."""
-    if field.kind is Kind.MESSAGE:
-        return _message(field.children)
-    if field.kind is Kind.WRAPPER:
-        return _scalar(field.children[0])
-    return _message(()) if field.kind is Kind.EMPTY else _time(field)
-
-
 def _time(field: FieldPlan) -> Write:
     """Return the function that sets seconds and nanos: those of a Timestamp count forward, also before 1970."""
     first, second = (wire_name(part.number) for part in field.children)
@@ -417,10 +249,8 @@ class AdaptiveEncoder:
     """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
 
     def __init__(self, upb: UpbEncoder, columns: Encoder) -> None:
-        self._few = RowEncoder(upb)
         self._upb = upb
         self._many = columns
-        self._planned = False
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""
@@ -429,8 +259,5 @@ class AdaptiveEncoder:
     def chosen(self, structs: pa.StructArray) -> Encoder:
         """Return the encoder for a batch."""
         if len(structs) <= _MOST_BY_UPB and structs.nbytes <= _MOST_BYTES * structs.type.num_fields:
-            if len(structs) <= _MOST_BY_ROW and self._planned:
-                return self._few
-            self._planned = True  # the first batch waits for the plan; what writes rows is made for the next one
             return self._upb
         return self._many

@@ -81,21 +81,6 @@ def test_a_worker_compiles_a_schema_once(engine: Engine) -> None:
     assert {name: calls[name] for name in expected} == expected
 
 
-def test_a_batch_of_one_row_makes_few_calls_for_its_columns() -> None:
-    rig = Rig(Engine.AUTO, compiled(fields("one_row")))
-    decode = rig.call("Wide")
-    encode = EncodeCall(rig.data, decode.message, decode.options, Engine.AUTO)
-    column = pa.array([message(rig)], pa.binary())
-    for _ in range(2):
-        assert encode(decode(column)).equals(column)
-    with counted() as calls:
-        structs = decode(column)
-    assert calls["ours"] < COLUMNS / 10
-    with counted() as calls:
-        assert encode(structs).equals(column)
-    assert COLUMNS <= calls["ours"] < 1.2 * COLUMNS
-
-
 def test_the_first_batch_of_to_protobuf_looks_at_each_field_once() -> None:
     """It compared each column with each field: 2,000 columns took seconds."""
     rig = Rig(Engine.AUTO, compiled(fields("first")))

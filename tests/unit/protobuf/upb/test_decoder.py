@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.protobuf.ptars.decoder import PtarsDecoder
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, RowDecoder, UpbDecoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, UpbDecoder
 from connectors.protobuf.worker import Engine
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -102,9 +102,7 @@ def test_a_byte_spared_in_a_length_hides_no_field_of_another_wire_type(data: byt
     assert "PROTOBUF_FIELD_TYPE_MISMATCH" in seen.errors[1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind"), [(1, RowDecoder), (8, RowDecoder), (9, UpbDecoder), (64, UpbDecoder), (65, PtarsDecoder)]
-)
+@pytest.mark.parametrize(("rows", "kind"), [(1, UpbDecoder), (64, UpbDecoder), (65, PtarsDecoder)])
 def test_auto_takes_the_codec_that_is_fastest_for_the_size_of_a_batch(rows: int, kind: type) -> None:
     rig = Rig(Engine.AUTO)
     decoder = rig.call("Basic").decoder
@@ -118,12 +116,12 @@ def test_auto_takes_ptars_for_one_row_with_very_many_values() -> None:
     decoder = rig.call("Lists").decoder
     assert isinstance(decoder, AdaptiveDecoder)
     few, many = (rig.type("Lists")(int32_value=range(count)).SerializeToString() for count in (10, 100_000))
-    assert type(decoder.chosen(pa.array([few], pa.binary()))) is RowDecoder
+    assert type(decoder.chosen(pa.array([few], pa.binary()))) is UpbDecoder
     assert type(decoder.chosen(pa.array([many], pa.binary()))) is PtarsDecoder
     assert rig.rows("Lists", [many])[0]["int32_value"] == list(range(100_000))
 
 
-@pytest.mark.parametrize("rows", [1, 9, 65])
+@pytest.mark.parametrize("rows", [1, 65])
 def test_a_batch_of_any_size_has_the_same_values_and_errors(rows: int) -> None:
     made: list[Callable[[], Rig]] = [lambda: Rig(Engine.AUTO), lambda: Rig(Engine.PYTHON)]
     data = [b"\x08\x01", None, b"\xff", b"", b"\x08\x00"] * rows

@@ -8,7 +8,7 @@ import pytest
 from connectors.protobuf.errors import ProtobufDataError
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.ptars.encoder import PtarsEncoder
-from connectors.protobuf.upb.encoder import AdaptiveEncoder, RowEncoder, UpbEncoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, UpbEncoder
 from connectors.protobuf.worker import EncodeCall, Engine
 from tests.support.protobuf_rig import Rig
 
@@ -26,9 +26,7 @@ def message(rig: Rig) -> bytes:
     return bytes(made.SerializeToString(deterministic=True))
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind"), [(1, RowEncoder), (8, RowEncoder), (9, UpbEncoder), (32, UpbEncoder), (33, PtarsEncoder)]
-)
+@pytest.mark.parametrize(("rows", "kind"), [(1, UpbEncoder), (32, UpbEncoder), (33, PtarsEncoder)])
 def test_auto_takes_the_encoder_that_is_fastest_for_the_size_of_a_batch(rows: int, kind: type) -> None:
     rig = Rig(Engine.AUTO)
     encoder = EncodeCall(rig.data, "behaviours.Basic", ProtobufOptions(), Engine.AUTO).encoder
