@@ -32,11 +32,10 @@ from connectors.core.options.declaration import conflict
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import named
 from connectors.registry.frames import guid_header
-from connectors.registry.glue.frames import frame_of
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
+from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
+from connectors.registry.kinds import frame_of
 from connectors.registry.options import split_registry
 from connectors.registry.rules import Migrations
-from connectors.registry.schemas import Registry
 from connectors.registry.subjects import IdPlace, SubjectOptions, subject_of
 
 if TYPE_CHECKING:
@@ -212,10 +211,10 @@ def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: SubjectOptio
         latest = registry.latest(subject, writing=True)
         schema_id, call = latest.schema_id, EncodeCall(latest.text, references=latest.references)
     else:
-        register = options.auto_register if isinstance(options, GlueOptions) else writing.auto_register
+        register = options.auto_register or writing.auto_register
         schema_id = registry.id_of(subject, text, "AVRO", register=register)
-    if writing.id_place is IdPlace.HEADER and isinstance(registry, Registry):
-        return dataclasses.replace(call, header=guid_header(registry.guid(int(schema_id)), is_key=is_key))
+    if writing.id_place is IdPlace.HEADER:
+        return dataclasses.replace(call, header=guid_header(registry.guid(schema_id), is_key=is_key))
     return dataclasses.replace(call, frame=frame_of(schema_id, options))
 
 
@@ -262,7 +261,7 @@ def decode_call(
 
 
 def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
-    if isinstance(registry, GlueOptions) and (headers or is_key):
+    if registry is not None and not registry.uses_confluent and (headers or is_key):
         why = "frames of Glue are the same for keys and values, and no header says the schema"
         raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
 

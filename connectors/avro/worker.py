@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from connectors.avro.decoder.batches import AvroDecoder, FramedDecoder, growth_o
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase
-from connectors.avro.registered.frames import confluent_frames, glue_frames
+from connectors.avro.registered.frames import RegisteredFrames
 from connectors.avro.registered.registry import registry_of
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
@@ -21,9 +22,10 @@ from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.bounded import BoundedDecoder
 from connectors.functions.columns import selected
-from connectors.registry.frames import ID_END, PrefixFrame
-from connectors.registry.glue.frames import GlueFrame, looks_like_glue
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.frames import ID_END
+from connectors.registry.glue.frames import looks_like_glue
+from connectors.registry.glue.options import AnyRegistryOptions
+from connectors.registry.kinds import Frame, kind_of
 from connectors.registry.rules import Migrations
 
 _CODECS: Final = 128  # calls whose decoders or encoders a worker retains
@@ -81,12 +83,8 @@ class DecodeCall:
                 raise too_deep() from None
 
         if self.registry is not None:
-            registry = registry_of(self.registry)
-            if isinstance(self.registry, GlueOptions):
-                frames = glue_frames(registry, permissive=options.permissive)
-            else:
-                permissive, version = options.permissive, self.reader
-                frames = confluent_frames(registry, is_key=self.is_key, permissive=permissive, reader=version)
+            registry, find = registry_of(self.registry), partial(kind_of(self.registry).find, is_key=self.is_key)
+            frames = RegisteredFrames(registry, find, permissive=options.permissive, reader=self.reader)
             return FramedDecoder(decoder_of, values, frames)
         return decoder_of(given)
 
@@ -136,7 +134,7 @@ class EncodeCall:
     rebase: Rebase = Rebase.CORRECTED
     case_sensitive: bool = False
     references: tuple[str, ...] = ()
-    frame: PrefixFrame | GlueFrame | None = None
+    frame: Frame | None = None
     header: tuple[str, bytes] | None = None
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from connectors.core.pool import Cache
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.parser import Documents, parse_schemas
+from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
+from connectors.registry.kinds import retained_registry
 from connectors.registry.lookups import Lookup
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
-from connectors.registry.schemas import OWN, Ask, Registry, gather
+from connectors.registry.schemas import OWN, Ask, gather
 
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
-
-_REGISTRIES: Final = 8
-_registries: Final = Cache(_REGISTRIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +29,16 @@ class RegisteredSchema:
     migrations: Migrations = NO_MIGRATIONS
 
 
-JsonRegistry = Registry[RegisteredSchema]
+JsonRegistry = SchemaSource[RegisteredSchema]
 
 
 def registry_of(options: RegistryOptions) -> JsonRegistry:
-    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
-    common = options.for_client()
-    return _registries.get(common, lambda: Registry(common, JsonForm()))
+    """Return the client of a registry of JSON Schemas."""
+    return retained_registry(options, JsonForm)
 
 
 class JsonForm:
-    """See `SchemaForm`."""
+    """How JSON Schemas are asked for and parsed."""
 
     extra = "json"
 

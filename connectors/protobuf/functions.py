@@ -20,10 +20,9 @@ from connectors.core.errors import OptionError
 from connectors.functions.calls import active_session, function_of
 from connectors.functions.pandas_columns import PandasFunction
 from connectors.functions.row_columns import RowFunction
-from connectors.protobuf.confluent.frames import index_prefix, indexes_of
 from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
-from connectors.protobuf.glue import glue_index
+from connectors.protobuf.glue import framing_of
 from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import (
@@ -34,9 +33,8 @@ from connectors.protobuf.schema.descriptors import (
 )
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
-from connectors.registry.frames import PrefixFrame
-from connectors.registry.glue.frames import GlueFrame, frame_of
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions, parse_schema_registry
+from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
+from connectors.registry.kinds import Frame, frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
@@ -116,7 +114,7 @@ def _decoder(
 ) -> Callable[..., Column]:
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
-        if isinstance(registry, GlueOptions) and (headers or is_key or parsed.deprecated_format):
+        if not registry.uses_confluent and (headers or is_key or parsed.deprecated_format):
             what = "headers, isKey and use.deprecated.format are about frames of Confluent, and type is glue"
             raise OptionError("OPTION_CONFLICT", what, "from_protobuf", "Leave them out.")
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
@@ -179,7 +177,7 @@ def _encoder(
             "wire.format=confluent",
             "Give schemaRegistry with an address and a subject.",
         )
-    if isinstance(registry, GlueOptions) and registry.auto_register:
+    if registry is not None and registry.auto_register:
         what = "schemaAutoRegistrationEnabled is true, and to_protobuf registers no schema"
         raise OptionError("OPTION_CONFLICT", what, "to_protobuf", "Register it, and leave the option out.")
     descriptors, message, frame = _written(registry, *source)
@@ -348,15 +346,14 @@ def _from_registry(
     return registered.files, message.full_name, registered
 
 
-def _written(registry: AnyRegistryOptions | None, *source: Any) -> tuple[bytes, str, PrefixFrame | GlueFrame | None]:
+def _written(registry: AnyRegistryOptions | None, *source: Any) -> tuple[bytes, str, Frame | None]:
     """Return descriptor set, full name, and the frame of the messages."""
     descriptors, message, registered = _locate(registry, *source, writing=True)
     if registry is None:
         return descriptors, message, None
     # Asked once: a version that is registered meanwhile must not lend its id to messages of another.
     registered = registered or _from_registry(registry, message, writing=True)[2]
-    glue = isinstance(registry, GlueOptions)
-    begin = glue_index(registered, message) if glue else index_prefix(indexes_of(registered, message))
+    begin = framing_of(registry).prefix(registered, message)
     return descriptors, message, frame_of(registered.schema_id, registry, begin)
 
 

@@ -15,22 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.functions.bad_rows import BadRowError
-from connectors.protobuf.confluent.frames import Frames, SchemaKey
+from connectors.protobuf.confluent.frames import ConfluentFraming, Frames, Framing, SchemaKey
 from connectors.protobuf.confluent.registry import RegisteredSchema
 from connectors.protobuf.errors import analysis_error
 from connectors.protobuf.schema.descriptors import MessageType, parse_set, pool_of
 from connectors.registry.frames import bounds_of
 from connectors.registry.glue.frames import find_glue_frames
+from connectors.registry.glue.options import AnyRegistryOptions
 
 _MORE: Final = 128  # the bit of a byte that another one follows
 _VARINT_BYTES: Final = 5
 
 
 class GlueFraming:
-    """See `Framing`."""
+    """Glue's frames."""
 
     def find(self, messages: pa.BinaryArray, _headers: pa.Array | None) -> Frames:
-        """See `Framing.find`."""
+        """Take the frames of a batch apart."""
         frames = find_glue_frames(messages)
         ends, data = bounds_of(frames.column)[1:], np.frombuffer(frames.column.buffers()[2] or b"", np.uint8)
         numbers = np.full(len(frames.which), -1, np.int64)
@@ -57,12 +58,23 @@ class GlueFraming:
         return Frames(alone, keys, frames.errors)
 
     def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-        """See `Framing.message_at`."""
+        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
         names, (index,) = _names(registered), indexes
         if index >= len(names):
             raise BadRowError(f"has the message index {index}, and its schema has {len(names)} messages")
         message: MessageType = pool_of(parse_set(registered.files)).FindMessageTypeByName(names[index])
         return message
+
+    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
+        """Return what stands before a message of a schema, by its full name."""
+        return glue_index(registered, message)
+
+
+def framing_of(options: AnyRegistryOptions | None, *, is_key: bool = False, deprecated: bool = False) -> Framing:
+    """Return the frames of a registry; without one those of Confluent."""
+    if options is None or options.uses_confluent:
+        return ConfluentFraming(is_key=is_key, deprecated=deprecated)
+    return GlueFraming()
 
 
 def glue_index(registered: RegisteredSchema, message: str) -> bytes:

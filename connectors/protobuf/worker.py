@@ -15,10 +15,10 @@ from connectors.core.pool import Cache
 from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 from connectors.functions.bounded import BoundedDecoder, growth_of
 from connectors.functions.columns import selected
-from connectors.protobuf.confluent.frames import ConfluentFraming, FramedDecoder, FramedEncoder, Framing
-from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
+from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
+from connectors.protobuf.confluent.registry import registry_of
 from connectors.protobuf.errors import ProtobufAnalysisError, data_error
-from connectors.protobuf.glue import GlueFraming
+from connectors.protobuf.glue import framing_of
 from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import PtarsEncoder
@@ -27,15 +27,14 @@ from connectors.protobuf.schema.plan import compile_plan, longest_text
 from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
-from connectors.registry.frames import PrefixFrame
-from connectors.registry.glue.frames import GlueFrame, looks_like_glue
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.glue.frames import looks_like_glue
+from connectors.registry.glue.options import AnyRegistryOptions
+from connectors.registry.kinds import Frame
 from connectors.registry.rules import Migrations
 
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields
-_REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 # By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
 _CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
@@ -52,19 +51,12 @@ class Engine(StrEnum):
 
 _codecs: Final = Cache(_CODECS)
 _framed: Final = Cache(_CODECS)
-_registries: Final = Cache(_REGISTRIES)
 _schemas: Final = Cache(_SCHEMAS)
 
 
 def schema_of(data: bytes) -> Schema:
     """Return the schema of a descriptor set, read once a process."""
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
-
-
-def registry_of(options: AnyRegistryOptions) -> ProtobufRegistry:
-    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
-    common = options.for_client()
-    return _registries.get(common, lambda: protobuf_registry(common))
 
 
 def use_ptars(engine: Engine, obstacle: str) -> bool:
@@ -163,9 +155,7 @@ class DecodeCall:
             reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
             registry = None if self.registry is None else registry_of(self.registry)
             options = self.options
-            framing: Framing = ConfluentFraming(is_key=self.is_key, deprecated=options.deprecated_format)
-            if isinstance(self.registry, GlueOptions):
-                framing = GlueFraming()
+            framing = framing_of(self.registry, is_key=self.is_key, deprecated=options.deprecated_format)
             return FramedDecoder(
                 self._make(),
                 reader,
@@ -209,7 +199,7 @@ class EncodeCall:
     message: str
     options: ProtobufOptions
     engine: Engine
-    frame: PrefixFrame | GlueFrame | None = None
+    frame: Frame | None = None
 
     def __call__(self, structs: pa.Array) -> pa.Array:
         """Encode a column."""

@@ -6,11 +6,15 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
+from uuid import UUID
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_RULE_UNSUPPORTED", "SCHEMA_UNUSABLE"}
+
+_MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 
 S = TypeVar("S")
 
@@ -21,7 +25,7 @@ class SchemaSource(Protocol[S]):
     def by_ids(
         self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
     ) -> dict[int | str, S | ConnectorError]:
-        """Return several schemas, and for each that cannot be had the reason; see `BatchedRequests.get`."""
+        """Return several schemas, and for each that cannot be had the reason; see `BatchedRequests.by_ids`."""
         ...
 
     def latest(self, subject: str, *, writing: bool = False) -> S:
@@ -48,17 +52,22 @@ class SchemaSource(Protocol[S]):
         """
         ...
 
+    def guid(self, schema_id: int | str) -> bytes:
+        """Return the GUID of a schema; SCHEMA_UNUSABLE where the registry has none."""
+        ...
+
 
 def _is_unavailable(result: object) -> bool:
     return isinstance(result, ServiceUnavailableError)
 
 
 class BatchedRequests(Generic[S]):
-    """Asks a registry for the schemas of a batch.
+    """Asks a registry for the schemas of a batch, and retains them: none changes under its id.
 
     Args:
         by_id: makes one request; raises a `ConnectorError`.
-        serves: whether the registry answers for other schemas.
+        probe: asks for the schema of an id, without making anything of it.
+        unassigned: an id that no registry gives out.
         retry_seconds: how long a registry that does not answer is asked again.
         request_seconds: how long one request may take.
     """
@@ -66,14 +75,30 @@ class BatchedRequests(Generic[S]):
     def __init__(
         self,
         by_id: Callable[[int | str], S],
-        serves: Callable[[], bool],
+        probe: Callable[[int | str], object],
+        unassigned: int | str,
         retry_seconds: float,
         request_seconds: float,
     ) -> None:
-        self._by_id, self._serves = by_id, serves
+        self._fetch, self._probe, self._last_served = by_id, probe, unassigned
         self._retry_seconds, self._request_seconds = retry_seconds, request_seconds
+        self._schemas = Cache(_MOST_SCHEMAS)
 
-    def get(
+    def _by_id(self, schema: int | str) -> S:
+        key = str(UUID(schema)) if isinstance(schema, str) else schema
+        fetched: S = self._schemas.get(key, lambda: self._fetch(key))
+        self._last_served = key
+        return fetched
+
+    def _serves(self) -> bool:
+        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
+        try:
+            self._probe(self._last_served)
+        except ConnectorError as error:
+            return isinstance(error, SourceGoneError)
+        return True
+
+    def by_ids(
         self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
     ) -> dict[int | str, S | ConnectorError]:
         """Return several schemas, and for each that cannot be had the reason.

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
@@ -63,7 +63,15 @@ _SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOptions:
-    """Where a registry is; made by `parse_registry_options`. Names as on Databricks, and short ones."""
+    """Where a registry is; made by `parse_registry_options`. Names as on Databricks, and short ones.
+
+    Attributes:
+        uses_confluent: whether Confluent's serializers write by it: with subjects, keys, and ids in headers.
+        auto_register: whether a schema that is missing is added; else the options of `SubjectOptions` say it.
+    """
+
+    uses_confluent: ClassVar = True
+    auto_register: ClassVar = False
 
     type: str = option(
         "type",
@@ -168,6 +176,11 @@ class RegistryOptions:
     def context(self) -> str:
         """The context of all that names none; empty for the default one."""
         return normal_context(context_of(self.subject) or address_context(self.address))
+
+    def subject_missing(self) -> OptionError:
+        """Return the error for a call that writes without a subject."""
+        what = "The option schema.registry.subject is required"
+        return OptionError("OPTION_MISSING", what, _REGISTRY, "Give the subject, or the topic as the option topic.")
 
     def for_client(self) -> Self:
         """Return the options of the client, which is one for all subjects of a context."""

@@ -7,7 +7,7 @@ changes under its id.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
@@ -29,7 +29,7 @@ _MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
 MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports
 TOO_LARGE: Final = f"with what it imports it is larger than {MOST_BYTES >> 20} MB"
-_MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
+_MOST_SCHEMAS: Final = 256  # schemas of subjects whose ids a client retains
 _LARGEST_ID: Final = 2**32 - 1
 _UNASSIGNED: Final = 0  # no registry gives out this id
 OWN: Final = ""
@@ -69,41 +69,24 @@ class Registry(Generic[S]):
 
         self._options, self._form = options, form
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
-        self._batches = BatchedRequests(self._by_id, self._serves, options.retry_timeout, options.timeout)
-        self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
+        self._batches = BatchedRequests(self._by_id, self._probe, _UNASSIGNED, options.retry_timeout, options.timeout)
+        self.by_ids: Final = self._batches.by_ids
+        self._ids = Cache(_MOST_SCHEMAS)
         self._context = context_of(options.subject)
-        self._last_served = by_id(_UNASSIGNED, self._context)
         self._client = RegistryClient(options)
-
-    def by_ids(
-        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
-    ) -> dict[int | str, S | ConnectorError]:
-        """See `SchemaSource.by_ids`."""
-        return self._batches.get(ids, most_failures, patience)
 
     def _by_id(self, schema: int | str) -> S:
         lookup = by_id(schema, self._context)
+        number = schema if isinstance(schema, int) else -1
+        response = self._ask(lookup)
+        self._check_rules(response, lookup.what, Direction.READ)
+        return self._form.build(response, lookup.what, number, self._refer(self._context))
 
-        def ask() -> S:
-            number = schema if isinstance(schema, int) else -1
-            response = self._ask(lookup)
-            self._check_rules(response, lookup.what, Direction.READ)
-            return self._form.build(response, lookup.what, number, self._refer(self._context))
-
-        registered: S = self._schemas.get(lookup.path, ask)
-        self._last_served = lookup
-        return registered
-
-    def _serves(self) -> bool:
-        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
-        try:
-            self._ask(replace(self._last_served, what="schema"))
-        except ConnectorError as error:
-            return isinstance(error, SourceGoneError)
-        return True
+    def _probe(self, schema: int | str) -> None:
+        self._ask(replace(by_id(schema, self._context), what="schema"))
 
     def latest(self, subject: str, *, writing: bool = False) -> S:
-        """See `SchemaSource.latest`."""
+        """Return the latest version of a subject, with a new request each time."""
         subject = qualified(subject, self._context)
         lookup = of_subject(subject, "latest", what := f"subject {subject}")
 
@@ -135,17 +118,7 @@ class Registry(Generic[S]):
         )
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> int:
-        """Return the id of a schema of a subject; asked for once in a process, since it never changes.
-
-        Args:
-            subject: the subject.
-            text: the schema.
-            schema_type: such as AVRO.
-            register: whether to add the schema to the subject where it is not in it.
-
-        Raises:
-            ConnectorError: as `RegistryClient.post`; SCHEMA_NOT_FOUND where the subject has no such schema.
-        """
+        """Return the id of a schema of a subject; asked for once in a process, since it never changes."""
         subject = qualified(subject, self._context)
         path = subject_path(subject, what := f"schema of {subject}") + ("/versions" if register else "")
 
@@ -169,7 +142,7 @@ class Registry(Generic[S]):
             ) from None
         return number
 
-    def guid(self, schema_id: int) -> bytes:
+    def guid(self, schema_id: int | str) -> bytes:
         """Return the GUID of a schema. Raises as `RegistryClient.get`; SCHEMA_UNUSABLE where the registry has none."""
         lookup = by_id(schema_id, self._context)
         response = retry(lambda: self._ask(lookup), self._policy)

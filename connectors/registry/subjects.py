@@ -12,7 +12,7 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
+from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.lookups import context_of, name_of, qualified
 
 _TOPIC: Final = "topic"
@@ -99,7 +99,7 @@ class SubjectOptions:
             if registry is None:
                 what = f"{name} is about a schema registry, and there is none"
                 raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
-            if isinstance(registry, GlueOptions) and name != _LATEST:
+            if not registry.uses_confluent and name != _LATEST:
                 why = "it is an option of Confluent's serializers"
                 action = "Give schemaName, and schemaAutoRegistrationEnabled to register, among the options of glue."
                 raise conflict(function, name, "type=glue", why, action)
@@ -123,14 +123,8 @@ def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: st
     """
     if registry.named_subject is not None:
         return registry.named_subject
-    if isinstance(registry, GlueOptions):
-        what = "The option schemaName is required to write"
-        raise OptionError("OPTION_MISSING", what, "schemaRegistry", "Give the name of a schema of the registry.")
-    if options.strategy is not SubjectNames.RECORD and options.topic is None:
-        what = "The option schema.registry.subject is required"
-        raise OptionError(
-            "OPTION_MISSING", what, "schemaRegistry", "Give the subject, or the topic as the option topic."
-        )
+    if not registry.uses_confluent or (options.strategy is not SubjectNames.RECORD and options.topic is None):
+        raise registry.subject_missing()
     topic = name_of(options.topic or "")
     context = context_of(registry.subject) or context_of(options.topic)
     if options.strategy is SubjectNames.TOPIC:

@@ -18,8 +18,8 @@ from connectors.protobuf.glue import glue_index
 from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.schema.descriptors import parse_set
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, registry_of
-from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import parse_schema_registry
+from connectors.registry.kinds import frame_of
 from tests.support.avro_cases import record
 from tests.support.avro_rig import encode
 from tests.support.clients import find_java_client, run_java_client

@@ -15,13 +15,12 @@ import pyarrow as pa
 
 from connectors.avro.registered.registry import AvroRegistry, RegisteredSchema
 from connectors.avro.schema.parser import AvroType
-from connectors.registry.frames import Frames, WriterSchemas, find_frames
-from connectors.registry.glue.frames import find_glue_frames
+from connectors.registry.frames import Frames, WriterSchemas
 from connectors.registry.rules import Migrations
 
 
 class RegisteredFrames:
-    """Finds the schemas of messages by what their frames say; see `FramedDecoder`.
+    """Finds the schemas of messages by what their frames say.
 
     Args:
         registry: gives the writers' schemas.
@@ -47,23 +46,3 @@ class RegisteredFrames:
         """Return each schema, or why it cannot be had."""
         fetched = self._fetched.get(self._registry, counts, counts)
         return {schema: found if isinstance(found, str) else found.type for schema, found in fetched.items()}
-
-
-def confluent_frames(
-    registry: AvroRegistry, *, is_key: bool = False, permissive: bool = False, reader: Migrations | None = None
-) -> RegisteredFrames:
-    """Return Confluent's frames, with the ids and GUIDs of keys where `is_key`."""
-
-    def find(messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
-        return find_frames(messages, headers, is_key=is_key)
-
-    return RegisteredFrames(registry, find, permissive=permissive, reader=reader)
-
-
-def glue_frames(registry: AvroRegistry, *, permissive: bool = False) -> RegisteredFrames:
-    """Return Glue's frames."""
-
-    def find(messages: pa.BinaryArray, _headers: pa.Array | None) -> Frames:
-        return find_glue_frames(messages)
-
-    return RegisteredFrames(registry, find, permissive=permissive)

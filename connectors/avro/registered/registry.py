@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import AvroType, parse_schema
-from connectors.core.pool import Cache
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
-from connectors.registry.glue.registry import GlueRegistry
+from connectors.registry.glue.options import AnyRegistryOptions
+from connectors.registry.kinds import retained_registry
 from connectors.registry.lookups import Lookup
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
-from connectors.registry.schemas import OWN, Ask, Registry, gather
+from connectors.registry.schemas import OWN, Ask, gather
 
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
-
-_REGISTRIES: Final = 8
-_registries: Final = Cache(_REGISTRIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +34,13 @@ class RegisteredSchema:
 AvroRegistry = SchemaSource[RegisteredSchema]
 
 
-def avro_registry(options: AnyRegistryOptions) -> AvroRegistry:
-    """Return a client of a registry of Avro schemas."""
-    return GlueRegistry(options, AvroForm()) if isinstance(options, GlueOptions) else Registry(options, AvroForm())
-
-
 def registry_of(options: AnyRegistryOptions) -> AvroRegistry:
-    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
-    common = options.for_client()
-    return _registries.get(common, lambda: avro_registry(common))
+    """Return the client of a registry of Avro schemas."""
+    return retained_registry(options, AvroForm)
 
 
 class AvroForm:
-    """See `SchemaForm`."""
+    """How Avro schemas are asked for and parsed."""
 
     extra = "avro"
 

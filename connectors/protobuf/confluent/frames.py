@@ -32,7 +32,6 @@ from connectors.protobuf.upb.encoder import Encoder
 from connectors.registry.frames import (
     GUID_END,
     ID_END,
-    PrefixFrame,
     WriterSchemas,
     explained,
     headers_by_name,
@@ -40,7 +39,7 @@ from connectors.registry.frames import (
     remember,
     schema_header,
 )
-from connectors.registry.glue.frames import GlueFrame
+from connectors.registry.kinds import Frame
 from connectors.registry.rules import Migrations
 
 F: Final = FieldDescriptor
@@ -277,6 +276,10 @@ class Framing(Protocol):
         """Return the message that the indexes of a frame mean; BadRowError if there is none."""
         ...
 
+    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
+        """Return what stands before a message of a schema, by its full name."""
+        ...
+
 
 class ConfluentFraming:
     """Confluent's frames: with the ids in headers of keys where `is_key`, with plain varints where `deprecated`."""
@@ -285,13 +288,17 @@ class ConfluentFraming:
         self._is_key, self._deprecated = is_key, deprecated
 
     def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
-        """See `Framing.find`."""
+        """Take the frames of a batch apart."""
         by_name = None if headers is None else headers_by_name(headers)
         return read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
 
     def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-        """See `Framing.message_at`."""
+        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
         return message_at(registered, indexes)
+
+    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
+        """Return what stands before a message of a schema, by its full name."""
+        return index_prefix(indexes_of(registered, message))
 
 
 _CONFLUENT: Final = ConfluentFraming()
@@ -368,7 +375,7 @@ class FramedDecoder:
 class FramedEncoder:
     """Encodes messages and puts each into a frame."""
 
-    def __init__(self, encoder: Encoder, frame: PrefixFrame | GlueFrame) -> None:
+    def __init__(self, encoder: Encoder, frame: Frame) -> None:
         self._encoder, self._frame = encoder, frame
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:

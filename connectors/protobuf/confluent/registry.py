@@ -26,11 +26,11 @@ from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.schema.descriptors import serialized
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
-from connectors.registry.glue.options import AnyRegistryOptions, GlueOptions
-from connectors.registry.glue.registry import GlueRegistry
+from connectors.registry.glue.options import AnyRegistryOptions
+from connectors.registry.kinds import kind_of, retained_registry
 from connectors.registry.lookups import Lookup
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
-from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, Registry, gather, text_of
+from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, gather, text_of
 
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
@@ -59,13 +59,17 @@ ProtobufRegistry = SchemaSource[RegisteredSchema]
 
 
 def protobuf_registry(options: AnyRegistryOptions) -> ProtobufRegistry:
-    """Return a client of a registry of protobuf schemas."""
-    form = ProtobufForm()
-    return GlueRegistry(options, form) if isinstance(options, GlueOptions) else Registry(options, form)
+    """Return a new client of a registry of protobuf schemas."""
+    return kind_of(options).source(options, ProtobufForm())
+
+
+def registry_of(options: AnyRegistryOptions) -> ProtobufRegistry:
+    """Return the client of a registry of protobuf schemas, which a process retains."""
+    return retained_registry(options, ProtobufForm)
 
 
 class ProtobufForm:
-    """See `SchemaForm`."""
+    """How protobuf schemas are asked for and compiled."""
 
     extra = "protobuf"
 

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from connectors.functions.bad_rows import BadRowError
 from connectors.functions.columns import validity_of
-from connectors.registry.frames import Frames, PrefixFrame, bounds_of, confluent_frame
-from connectors.registry.glue.options import AnyRegistryOptions, Compression, GlueOptions
+from connectors.registry.frames import Frames, PrefixFrame, bounds_of
 
 HEADER_BYTES: Final = 18
 _VERSION: Final = 3
@@ -145,10 +144,3 @@ class GlueFrame:
         values = messages.to_pylist()
         framed = [None if each is None else header + zlib.compress(self.begin + each) for each in values]
         return pa.array(framed, pa.binary())
-
-
-def frame_of(schema_id: int | str, options: AnyRegistryOptions, begin: bytes = b"") -> PrefixFrame | GlueFrame:
-    """Return the frame of a registry; in it, ``begin`` stands before each message."""
-    if isinstance(options, GlueOptions):
-        return GlueFrame(str(schema_id), options.compression is Compression.ZLIB, begin)
-    return PrefixFrame(confluent_frame(int(schema_id)).prefix + begin)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from connectors.core.aws.access import AwsAccessOptions, check_access, region_from
 from connectors.core.errors import OptionError
@@ -38,6 +38,8 @@ def _parse_type(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlueOptions(AwsAccessOptions):
     """Where a registry of Glue is; made by `parse_schema_registry`."""
+
+    uses_confluent: ClassVar = False
 
     type: str = option("type", Kind("choice", "glue", _parse_type), "glue: the AWS Glue Schema Registry.")
     registry_name: str = option(
@@ -94,6 +96,11 @@ class GlueOptions(AwsAccessOptions):
     def named_subject(self) -> str | None:
         """The schema's name."""
         return self.subject
+
+    def subject_missing(self) -> OptionError:
+        """Return the error for a call that writes without the name of a schema."""
+        what = "The option schemaName is required to write"
+        return OptionError("OPTION_MISSING", what, _REGISTRY, "Give the name of a schema of the registry.")
 
     def for_client(self) -> Self:
         """Return the options without those that say what is read and written: one client is for all of that."""

@@ -5,7 +5,6 @@ A schema never changes under its version id, so that schemas stay in the process
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from connectors.registry.schemas import SchemaForm, text_of
 if TYPE_CHECKING:
     from connectors.registry.glue.client.client import GlueClient
 
-_MOST_SCHEMAS: Final = 256  # schemas that a client retains
+_MOST_SCHEMAS: Final = 256  # schemas whose ids a client retains
 _UNASSIGNED: Final = str(UUID(int=0))
 _NOT_FOUND: Final = "EntityNotFoundException"
 _EXISTS: Final = "AlreadyExistsException"
@@ -30,7 +29,7 @@ S = TypeVar("S")
 
 
 class GlueRegistry(Generic[S]):
-    """See `SchemaSource`; ids are those of schema versions."""
+    """A client of a registry, whose ids are those of schema versions; safe to use from several threads."""
 
     def __init__(self, options: GlueOptions, form: SchemaForm[S]) -> None:
         with extra_imports("glue", "schemaRegistry"):
@@ -38,19 +37,13 @@ class GlueRegistry(Generic[S]):
 
         self._options, self._form = options, form
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
-        self._schemas, self._ids = Cache(_MOST_SCHEMAS), Cache(_MOST_SCHEMAS)
-        self._last_served = _UNASSIGNED
+        self._ids = Cache(_MOST_SCHEMAS)
         self._client: GlueClient = GlueClient(options)
-        self._batches = BatchedRequests(self._by_id, self._serves, options.retry_timeout, options.timeout)
-
-    def by_ids(
-        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
-    ) -> dict[int | str, S | ConnectorError]:
-        """See `SchemaSource.by_ids`."""
-        return self._batches.get(ids, most_failures, patience)
+        self._batches = BatchedRequests(self._by_id, self._probe, _UNASSIGNED, options.retry_timeout, options.timeout)
+        self.by_ids: Final = self._batches.by_ids
 
     def latest(self, subject: str, *, writing: bool = False) -> S:  # noqa: ARG002 - Glue has no rules
-        """See `SchemaSource.latest`."""
+        """Return the latest version of a subject, with a new request each time."""
         what = f"schema {subject} in {self._options.registry_name}"
 
         def ask() -> S:
@@ -62,7 +55,7 @@ class GlueRegistry(Generic[S]):
         return retry(ask, self._policy)
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> str:
-        """See `SchemaSource.id_of`."""
+        """Return the id of a schema of a subject; asked for once in a process, since it never changes."""
         what = f"schema of {subject} in {self._options.registry_name}"
 
         def ask() -> str:
@@ -102,23 +95,16 @@ class GlueRegistry(Generic[S]):
             response = self._ask("register_schema_version", what, SchemaId=name, SchemaDefinition=text)
         return {"Status": response.get("SchemaVersionStatus"), **response}
 
+    def guid(self, schema_id: int | str) -> bytes:
+        """Return the version id."""
+        return UUID(str(schema_id)).bytes
+
     def _by_id(self, schema: int | str) -> S:
         version, what = str(schema), f"schema version {schema}"
+        return self._build(self._ask("get_schema_version", what, SchemaVersionId=version), what, version)
 
-        def ask() -> S:
-            return self._build(self._ask("get_schema_version", what, SchemaVersionId=version), what, version)
-
-        built: S = self._schemas.get(version, ask)
-        self._last_served = version
-        return built
-
-    def _serves(self) -> bool:
-        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
-        try:
-            self._ask("get_schema_version", "schema", SchemaVersionId=self._last_served)
-        except ConnectorError as error:
-            return isinstance(error, SourceGoneError)
-        return True
+    def _probe(self, schema: int | str) -> None:
+        self._ask("get_schema_version", "schema", SchemaVersionId=str(schema))
 
     def _build(self, response: dict[str, Any], what: str, version: str) -> S:
         arn = text_of(response, "SchemaArn", what, "")

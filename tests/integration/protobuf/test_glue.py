@@ -16,8 +16,8 @@ from connectors.protobuf.errors import ProtobufError
 from connectors.protobuf.glue import glue_index
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, registry_of, schema_of
-from connectors.registry.glue.frames import frame_of
 from connectors.registry.glue.options import parse_schema_registry
+from connectors.registry.kinds import frame_of
 from tests.support.glue_rig import ORDERS_PROTO, GlueRig, header
 
 LATER = ORDERS_PROTO.replace("int64 id = 1;", "int64 id = 1; string note = 9;")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.avro.options import parse_avro_options
-from connectors.avro.registered.registry import avro_registry
+from connectors.avro.registered.registry import registry_of
 from connectors.avro.worker import DecodeCall
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.registry.options import parse_registry_options
@@ -185,7 +185,7 @@ def test_references_are_resolved_each_before_what_needs_it(server: SchemaRegistr
     references = (("common.Country", "country", 1), ("common.Address", "address", 1))
     for given in (references, references[::-1]):
         schema = registered(server, order, "order", *given)
-        latest = avro_registry(parse_registry_options({"address": server.address})).latest("order")
+        latest = registry_of(parse_registry_options({"address": server.address})).latest("order")
         assert latest.schema_id == schema
         parsed = parse_avro_options({}, "from_avro")
         registry = parse_registry_options({"address": server.address})

@@ -276,7 +276,7 @@ def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> Non
     ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
     for schema in ids:
         schema_by_id(registry, schema)
-    assert 0 < len(registry._schemas) <= 256
+    assert 0 < len(registry._batches._schemas) <= 256
     asked = len(server.requests)
     schema_by_id(registry, ids[-1])
     assert len(server.requests) == asked

@@ -1,0 +1,69 @@
+"""The kinds of schema registries: for each how its client is made, and how its frames are read and written.
+
+A new registry is a row here, with options, a client and frames of its own; what formats ask of it is `SchemaSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from connectors.core.pool import Cache
+from connectors.registry.batches import SchemaSource
+from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames
+from connectors.registry.glue.frames import GlueFrame, find_glue_frames
+from connectors.registry.glue.options import AnyRegistryOptions, Compression
+from connectors.registry.glue.registry import GlueRegistry
+from connectors.registry.schemas import Registry, SchemaForm
+
+Frame = PrefixFrame | GlueFrame
+S = TypeVar("S")
+_REGISTRIES: Final = 24
+_registries: Final = Cache(_REGISTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryKind:
+    """What differs between registries.
+
+    Attributes:
+        source: builds a client for schemas of a form.
+        find: takes the frames of a batch apart, with the column of Kafka's headers, and whether these are of keys.
+        frame: builds the frame of messages by options and the id of a schema; in it, bytes stand before each message.
+    """
+
+    source: Callable[[Any, SchemaForm[Any]], SchemaSource[Any]]
+    find: Callable[..., Frames]
+    frame: Callable[[Any, int | str, bytes], Frame]
+
+
+_KINDS: Final = {
+    "confluent": RegistryKind(
+        Registry,
+        find_frames,
+        lambda _, schema_id, begin: PrefixFrame(confluent_frame(int(schema_id)).prefix + begin),
+    ),
+    "glue": RegistryKind(
+        GlueRegistry,
+        lambda messages, *_, **__: find_glue_frames(messages),
+        lambda options, schema_id, begin: GlueFrame(str(schema_id), options.compression is Compression.ZLIB, begin),
+    ),
+}
+
+
+def kind_of(options: AnyRegistryOptions) -> RegistryKind:
+    """Return the kind of a registry."""
+    return _KINDS[options.type]
+
+
+def frame_of(schema_id: int | str, options: AnyRegistryOptions, begin: bytes = b"") -> Frame:
+    """Return the frame of messages by a schema of a registry; in it, ``begin`` stands before each message."""
+    return kind_of(options).frame(options, schema_id, begin)
+
+
+def retained_registry(options: AnyRegistryOptions, form: Callable[[], SchemaForm[S]]) -> SchemaSource[S]:
+    """Return the client of a registry: one for all subjects of a context, by its address and authentication."""
+    common = options.for_client()
+    registry: SchemaSource[S] = _registries.get((common, form), lambda: kind_of(common).source(common, form()))
+    return registry
