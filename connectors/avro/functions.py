@@ -21,7 +21,7 @@ from connectors.avro.options import (
     parse_avro_options,
     parse_write_options,
 )
-from connectors.avro.registered.registry import registry_of
+from connectors.avro.registered import registry_of
 from connectors.avro.schema.defaults import check_defaults
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan

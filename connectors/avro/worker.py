@@ -12,8 +12,7 @@ from connectors.avro.decoder.batches import AvroDecoder, FramedDecoder, growth_o
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase
-from connectors.avro.registered.frames import RegisteredFrames
-from connectors.avro.registered.registry import registry_of
+from connectors.avro.registered import RegisteredFrames, registry_of
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type, too_deep

@@ -1,4 +1,4 @@
-"""Decoded batches with bad rows: what the user gets for them, and how an error describes one."""
+"""Errors of functions, and decoded batches with bad rows: what the user gets for them."""
 
 from __future__ import annotations
 
@@ -89,3 +89,13 @@ def _cut(text: str, most_bytes: int) -> str:
     if len(data) > most_bytes:
         data = data[: most_bytes - len(_DOTS)] + _DOTS
     return data.decode(errors="ignore")
+
+
+class FunctionAnalysisError(ConnectorError, AnalysisException):
+    """Raised on the driver when a schema or an argument does not fit; Spark's too, with the same code and text."""
+
+    def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
+        ConnectorError.__init__(self, code, what, where, action)
+        place, advice = f" ({self.where})" if where else "", f" {self.action}" if action else ""
+        text = f"{self.what}{place}.{advice}"
+        AnalysisException.__init__(self, message=text, errorClass=code, messageParameters={})

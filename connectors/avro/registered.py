@@ -1,15 +1,19 @@
-"""Avro schemas of registries, with the schemas that they refer to."""
+"""Avro schemas of registries, with the schemas that they refer to, and the frames of messages that name them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
+from connectors.registry.frames import Frames, WriterSchemas
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import retained_registry
 from connectors.registry.lookups import Lookup
@@ -58,3 +62,32 @@ class AvroForm:
         except AvroAnalysisError as error:
             raise schema_unusable(what, error.what) from None
         return RegisteredSchema(schema_id, text, references, kind, migrations_of(response, schema_id, what))
+
+
+class RegisteredFrames:
+    """Finds the schemas of messages by what their frames say.
+
+    Args:
+        registry: gives the writers' schemas.
+        find: takes the frames of a batch apart.
+        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
+        reader: the schema of the columns, where that is one of the registry.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        registry: AvroRegistry,
+        find: Callable[[pa.BinaryArray, pa.Array | None], Frames],
+        *,
+        permissive: bool = False,
+        reader: Migrations | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry, self.find = registry, find
+        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader, clock=clock)
+
+    def types(self, counts: Mapping[int | str, int]) -> dict[int | str, AvroType | str]:
+        """Return each schema, or why it cannot be had."""
+        fetched = self._fetched.get(self._registry, counts, counts)
+        return {schema: found if isinstance(found, str) else found.type for schema, found in fetched.items()}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.avro.options import parse_avro_options
-from connectors.avro.registered.registry import registry_of
+from connectors.avro.registered import registry_of
 from connectors.avro.worker import DecodeCall
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.registry.options import parse_registry_options
