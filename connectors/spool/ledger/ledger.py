@@ -249,13 +249,12 @@ class Ledger:
             entry = SegmentEntry.admitted(info, duplicates, int(sizes[~duplicates].sum()))
             entries.append(entry)
             counts.update({"delivered": info.rows, "duplicates": info.rows - entry.admitted_rows, **info.counters})
-        admitted = [entry.to_json() for entry in entries]
 
         def change(state: LedgerState) -> Mapping[str, Any] | None:
             if state.dedup_epoch != dedup_epoch:
                 return None  # a seek: what is a duplicate is decided again
             counters = {**state.counters, **{name: state.counters.get(name, 0) + n for name, n in counts.items()}}
-            return {"admit": admitted, "counters": counters}
+            return {"admit": entries, "counters": counters}
 
         failpoint("ledger.before_admit")
         state = self.append(change, lambda: self.index.absorb(together))
@@ -339,7 +338,8 @@ class Ledger:
             return
         self.check()
         record = self._unsettled.record
-        name, data = record_name(record["epoch"], record["number"]), encode(record)
+        admitted = {"admit": [entry.to_json() for entry in record["admit"]]} if "admit" in record else {}
+        name, data = record_name(record["epoch"], record["number"]), encode({**record, **admitted})
         failpoint("ledger.before_put")
         try:
             own = self.store.create(name, data) or self.store.read(name) == data

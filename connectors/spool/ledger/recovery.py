@@ -18,7 +18,7 @@ from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, 
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import read_record, record_name
-from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, manifest_name, read_segments
+from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, manifest_name, read_segments
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
@@ -127,6 +127,8 @@ def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int
         if record["kind"] == "snapshot":
             state = LedgerState.from_snapshot(record, read_segments(store, record))
             for later in reversed(records):
+                if "admit" in later:
+                    later["admit"] = [SegmentEntry.from_json(value) for value in later["admit"]]
                 state = state.apply(later)
             return state
         if record["kind"] != "seal":

@@ -142,7 +142,10 @@ class LedgerState:
         return cls(record["spool"], record["epoch"], record["nonce"], record["number"], **value)
 
     def apply(self, record: Mapping[str, Any]) -> LedgerState:
-        """Return the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
+        """Return the state after an ordinary record; raises `SpoolDamagedError` if the record does not follow.
+
+        What it admits is entries: those of a record from disk were parsed.
+        """
         if record["base"] != self.head:
             raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
@@ -172,14 +175,14 @@ def _pruned(layouts: Sequence[Layout], oldest: int) -> Sequence[Layout]:
     return layouts[last_below:]
 
 
-def _admit(state: LedgerState, values: Sequence[dict[str, Any]]) -> LedgerState:
-    if not values:
+def _admit(state: LedgerState, entries: Sequence[SegmentEntry]) -> LedgerState:
+    if not entries:
         return state
     if not state.starts:
         raise record_damaged("A snapshot names no start", "the newest snapshot")
     head, size, published, fetchers = state.head, state.bytes, state.published, dict(state.fetchers)
     placed = []
-    for ordinal, entry in enumerate(map(SegmentEntry.from_json, values), state.ordinal):
+    for ordinal, entry in enumerate(entries, state.ordinal):
         placed.append(replace(entry, base=head, bytes_before=size, ordinal=ordinal))
         head, size = placed[-1].end, size + entry.bytes
         fetchers[entry.fetcher] = entry.number

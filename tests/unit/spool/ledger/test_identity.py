@@ -45,8 +45,8 @@ def test_a_folder_with_files_of_others_where_a_spool_keeps_its_own_is_refused_an
     with pytest.raises(SpoolError, match=rf"^\[SPOOL_FOREIGN_FILE\].*{tmp_path}/{name.partition('/')[0]}"):
         start(tmp_path)
     assert contents(tmp_path) == before
-    found = {each.check: each.code for each in check_spool(tmp_path, "pubsub", SOURCES, 1, None)}
-    assert found["content"] == "SPOOL_FOREIGN_FILE"
+    codes = {finding.check: finding.code for finding in check_spool(str(tmp_path), "pubsub", SOURCES, 1)}
+    assert codes["content"] == "SPOOL_FOREIGN_FILE"
 
 
 def test_other_files_in_the_folder_are_no_hindrance_and_stay(tmp_path: Path) -> None:

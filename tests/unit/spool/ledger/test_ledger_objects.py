@@ -20,7 +20,7 @@ from connectors.cli.spool import spool_commands
 from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.processes.failpoints import set_failpoints
-from connectors.spool.admin.doctor import check_object_spool
+from connectors.spool.admin.doctor import check_spool
 from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
@@ -444,10 +444,10 @@ def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(
 
 def test_the_doctor_sees_what_is_there_and_who_holds_it(spool: ObjectSpool, server: ObjectStoreServer) -> None:
     def findings() -> dict[str, Finding]:
-        found = check_object_spool(spool.root, spool.access(), "pubsub", SOURCES, None)  # type: ignore[arg-type]
-        return {each.check: each for each in found}
+        findings = check_spool(str(spool.root), "pubsub", SOURCES, 1, spool.access())
+        return {finding.check: finding for finding in findings}
 
-    assert {name: each.outcome for name, each in findings().items()} == dict.fromkeys(
+    assert {check: finding.outcome for check, finding in findings().items()} == dict.fromkeys(
         ("writable", "held by", "content"), Outcome.OK
     )
     assert server.objects == {}
