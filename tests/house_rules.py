@@ -56,7 +56,19 @@ CONNECTOR_PARTS = (
 # Only librdkafka knows its settings; asked at once, it lets one error name all that are refused.
 EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.native.library")}
 SPOOL_PARTS = tuple(
-    (part,) for part in ("source", "admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
+    (part,)
+    for part in (
+        "executors",
+        "source",
+        "admin",
+        "stream",
+        "fetching",
+        "ledger",
+        "segments",
+        "options",
+        "store",
+        "errors",
+    )
 )
 FOLDER_ENTRIES = 12
 ROOT_ENTRIES = 16  # connectors/ itself: its entries are the names that users import, and the rooms that these share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.executors import FetcherSpread, executors_wanted
+from connectors.spool.executors import FetcherSpread, executors_wanted
 
 ALLOCATION = {"spark.dynamicAllocation.enabled": "true"}
 LEAST = "spark.dynamicAllocation.minExecutors"
