@@ -32,7 +32,7 @@ from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentWriter
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
-from connectors.spool.stream.background import StreamSettings
+from connectors.spool.stream.admission import StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.testing.object_store import ObjectStoreServer

@@ -29,9 +29,8 @@ from connectors.spool.fetching.target import Block, Intake, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.options import SpoolOptions, StartingPosition
 from connectors.spool.segments.segment import SegmentInfo, read_slices
-from connectors.spool.stream.background import StreamSettings
+from connectors.spool.stream.admission import StartedFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery

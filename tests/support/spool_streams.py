@@ -12,9 +12,8 @@ from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.options import SpoolOptions
 from connectors.spool.segments.segment import read_slices
-from connectors.spool.stream.background import StreamSettings
+from connectors.spool.stream.admission import StartedFetching, StartFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import StartedFetching, StartFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.spool_writing import SOURCES
 

@@ -18,8 +18,8 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
+from connectors.spool.store.disk import check_protected
 from connectors.spool.store.local import FOLDER_NAMES
-from connectors.spool.store.protection import check_protected
 
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 

@@ -16,9 +16,9 @@ from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
 from connectors.spool.fetching.placement import PLACEMENT_NAMES, places_now
 from connectors.spool.ledger.data_loss import read_notes, segment_numbers
-from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
+from connectors.spool.ledger.records import claimed_epochs
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.segment_log import SegmentEntry
 from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState

@@ -17,10 +17,9 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
 from connectors.spool.admin.survey import NOT_FOUND, is_known, require_identity
 from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
-from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import IS_CACHE, SpoolIdentity
 from connectors.spool.ledger.ledger import foreign_segment
-from connectors.spool.ledger.records import read_record, record_name
+from connectors.spool.ledger.records import claimed_epochs, read_claim, read_record, record_name
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.dedup_index import IdRun, run_name

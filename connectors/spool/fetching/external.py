@@ -39,7 +39,7 @@ _NOBODY: Final = (FetcherStatus(index=0),)
 
 
 class ExternalFetching:
-    """External fetchers, seen from the source process; see `connectors.spool.stream.fetchers.Fetching`.
+    """External fetchers, seen from the source process; see `connectors.spool.stream.admission.Fetching`.
 
     They pause after `max_reader_age` seconds without a record.
     """

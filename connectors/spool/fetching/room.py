@@ -17,8 +17,7 @@ from typing import Any, Final, Self
 from connectors.core.errors import SpoolError
 from connectors.spool.errors import record_damaged
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.ledger.fencing import claimed_epochs
-from connectors.spool.ledger.records import read_record, record_name
+from connectors.spool.ledger.records import claimed_epochs, read_record, record_name
 from connectors.spool.segments.shapes import NUMBER_NAME, is_number, misfit
 from connectors.spool.store.base import Store
 

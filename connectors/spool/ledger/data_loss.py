@@ -23,9 +23,8 @@ import numpy as np
 from connectors.core.errors import ConnectorError, SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import fenced_error
-from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
+from connectors.spool.ledger.records import FORMAT_VERSION, claimed_epochs, decode, encode
 from connectors.spool.ledger.segment_log import SegmentEntry
 from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState
 from connectors.spool.segments.dedup_index import IdRun, RunEntry, write_run

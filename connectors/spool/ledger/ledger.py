@@ -23,9 +23,8 @@ import numpy.typing as npt
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolFencedError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import fenced_error
-from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
-from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name
+from connectors.spool.ledger.records import FORMAT_VERSION, Claim, encode, record_name
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, even_sizes, manifest_name, unpack_mask
 from connectors.spool.ledger.state import Layout, LedgerState, counted_loss
 from connectors.spool.segments.dedup_index import DedupIndex

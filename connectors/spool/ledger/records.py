@@ -1,19 +1,37 @@
-"""Records of the ledger as files: one line of JSON, one line with its checksum (rules R3, R7 and R9).
+"""Records of the ledger as files, and the epochs that decide who may write them (rules R3, R7 and R9).
 
-Every record states its spool, epoch and number, so one that was moved, copied from another spool or restored from an
-old backup is detected.
+A record is one line of JSON and one line with its checksum. It states its spool, epoch and number, so one that was
+moved, copied from another spool or restored from an old backup is detected.
+
+The lock of the spool can fail: a process may be paused, a network file system may lose locks. So every writer claims
+the next epoch, seals all earlier ones, and only then serves. A writer that was sealed finds the seal at its own next
+number, and stops.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from connectors.spool.errors import other_version, record_damaged
+from connectors.core.errors import SpoolDamagedError
+from connectors.core.processes.failpoints import failpoint
+from connectors.spool.errors import RESTORE, fenced_error, other_version, record_damaged
 from connectors.spool.segments.segment import checksum
-from connectors.spool.segments.shapes import anything, is_number, is_time, is_time_range, misfit, nothing, optional
+from connectors.spool.segments.shapes import (
+    NUMBER_NAME,
+    anything,
+    is_number,
+    is_time,
+    is_time_range,
+    misfit,
+    nothing,
+    optional,
+)
 from connectors.spool.store.base import Store
 
 FORMAT_VERSION = 2
@@ -67,6 +85,7 @@ _RECORD = {
     "forget?": [str],
     "runs?": {"remove": [str], "add": [_RUN], "through": int},
 }
+_CLAIM = {"spool": str, "epoch": int, "nonce": str}
 
 
 def record_name(epoch: int, number: int) -> str:
@@ -121,3 +140,71 @@ def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, 
     if part := misfit(record, shape):
         raise record_damaged(f"A record of the ledger has a right checksum and a wrong value: {part}", where)
     return record
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A writer's claim: its epoch, and the nonce by which it recognises its own claim."""
+
+    epoch: int
+    nonce: str
+
+
+def claimed_epochs(store: Store) -> list[int]:
+    """Return the epochs that were claimed, ascending; raises `SpoolDamagedError` if claims are missing."""
+    epochs = sorted(int(name) for name in store.list("epochs") if NUMBER_NAME.fullmatch(name))
+    if epochs != list(range(1, len(epochs) + 1)):
+        what = f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted"
+        raise SpoolDamagedError("SPOOL_CLAIM_MISSING", what, f"{store.root}/epochs", RESTORE)
+    return epochs
+
+
+def claim_epoch(store: Store, spool: str) -> Claim:
+    """Claim the next free epoch with a random nonce.
+
+    Raises `SpoolDamagedError` if claims are missing, or the newest one is damaged or belongs to another spool.
+    """
+    nonce = secrets.token_hex(12)
+    epoch = len(claimed_epochs(store)) + 1
+    if epoch > 1:
+        read_claim(store, spool, epoch - 1)
+    while True:
+        data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
+        failpoint("fence.before_claim")
+        name = f"epochs/{epoch}"
+        if store.create(name, data) or store.read(name) == data:
+            failpoint("fence.after_claim")
+            return Claim(epoch, nonce)
+        read_claim(store, spool, epoch)
+        epoch += 1
+
+
+def read_claim(store: Store, spool: str, epoch: int) -> Claim:
+    """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
+    where = f"{store.root}/epochs/{epoch}"
+    claim = decode(store.read(f"epochs/{epoch}"), where, "A claim", _CLAIM)
+    if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
+        what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
+        raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where, RESTORE)
+    return Claim(epoch, claim["nonce"])
+
+
+def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+    """Put a seal at a number of an older epoch; return False if the number is taken."""
+    by = [claim.epoch, claim.nonce]
+    seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
+    failpoint("fence.before_seal")
+    put = store.create(record_name(epoch, number), encode(seal))
+    failpoint("fence.after_seal")
+    return put
+
+
+@contextlib.contextmanager
+def while_newest(store: Store, claim: Claim) -> Iterator[None]:
+    """Raise `SpoolFencedError` for damaged or missing files if there is a newer claim: a newer writer deletes files."""
+    try:
+        yield
+    except (SpoolDamagedError, FileNotFoundError) as error:
+        if max(claimed_epochs(store), default=0) > claim.epoch:
+            raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
+        raise

@@ -14,10 +14,17 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import RESTORE
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
-from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.records import read_record, record_name
+from connectors.spool.ledger.records import (
+    Claim,
+    claim_epoch,
+    claimed_epochs,
+    put_seal,
+    read_record,
+    record_name,
+    while_newest,
+)
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, manifest_name, read_segments
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex

@@ -14,9 +14,8 @@ from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.options import FetchMode, SegmentCompression, SpoolOptions
 from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
-from connectors.spool.stream.background import StreamSettings
+from connectors.spool.stream.admission import StartedFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
 
 if TYPE_CHECKING:

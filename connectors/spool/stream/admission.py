@@ -1,29 +1,192 @@
-"""The thread that admits what fetchers publish, and the backlog by which it grants them room.
+"""The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
 
-In rounds: it admits, reports to the calls of Spark that wait, and grants the fetchers the room that is left. It never
-waits for compaction, except on a full disk.
+Three threads, beside the one that puts records: one admits, one compacts, one starts the fetchers and then merges id
+runs; see `Admission`, `Compaction` and `FetcherStart`. None waits for another, but for its records. An error that a
+retry cannot fix is raised to Spark by the next call; a full disk is waited out. An error of the source ends the
+fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
+
+What more than one thread uses: `Freshness`, with a lock; the positions of `Backlog`, which calls of Spark write;
+`FetcherStart.started`, which is set once; the errors of `Guard`; and `Signals`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
 
-from connectors.core.errors import SpoolFullError
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    ServiceUnavailableError,
+    SourceGoneError,
+    SpoolFullError,
+)
+from connectors.core.retry import Outage, OutageRule
+from connectors.spool.errors import no_room
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT
-from connectors.spool.stream.fetchers import SOURCE_ERRORS, FetcherStart
+from connectors.spool.options import SpoolOptions
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import bytes_between
-from connectors.spool.stream.waiting import DuplicateWatch, Freshness, Guard, OutageLog, ServiceWatch, Signals
+from connectors.spool.stream.waiting import (
+    RETRY_SECONDS,
+    DuplicateWatch,
+    Freshness,
+    Guard,
+    OutageLog,
+    ServiceWatch,
+    Signals,
+)
 
 _log = logging.getLogger(__name__)
+
+SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
+"""What ends the fetching, and is no reason not to serve what was fetched before."""
+_MERGE_EVERY: Final = 1.0
+_MERGE_LATER: Final = 60.0
 _LONGEST_END: Final = 5.0
 """Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
 _POLL: Final = 0.1
+_COMPACT_EVERY: Final = 0.1
+_EXPIRE_EVERY: Final = 5.0
+
+
+class Fetching(Protocol):
+    """The fetchers of a spool, as the stream sees them."""
+
+    def allow(self, free_bytes: int) -> None:
+        """Let the fetchers fetch this many bytes more, in all, from now."""
+
+    def status(self) -> Sequence[FetcherStatus]:
+        """Return the state of each, from memory."""
+
+    def terminal_error(self) -> ConnectorError | None:
+        """Return the error that stops the query, if there is one."""
+
+    def stop(self) -> None:
+        """End the fetchers; what they hold is published or handed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedFetching:
+    """What the start of the fetchers returns.
+
+    Attributes:
+        fetching: the fetchers.
+        dedup_horizon: seconds for which ids are retained.
+    """
+
+    fetching: Fetching
+    dedup_horizon: float
+
+
+StartFetching = Callable[[Ledger, Callable[[], None]], StartedFetching]
+"""Starts the fetchers of a ledger's spool; returns them, and how long ids are retained.
+
+The second argument is to be called when a segment was published.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start has made; either there are fetchers, or an error of the source that they could not start for."""
+
+    compaction: Compaction
+    fetching: Fetching | None = None
+    source_error: ConnectorError | None = None
+
+    def terminal_error(self) -> ConnectorError | None:
+        """Return the error that ended the fetchers, or did not let them start."""
+        return self.source_error if self.fetching is None else self.fetching.terminal_error()
+
+
+class FetcherStart:
+    """The work of the thread that starts fetchers and then merges; other threads only read `started`.
+
+    `start_fetching` is called in this thread, because it calls the service; again in an outage of the service, and
+    where a full disk or a store that does not answer ends it with `OSError`.
+
+    Attributes:
+        started: None before; set once, by this thread.
+        outage_rule: when the service is given up.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        start_fetching: StartFetching,
+        compaction: CompactionSettings,
+        guard: Guard,
+        signals: Signals,
+        outage_rule: OutageRule,
+    ) -> None:
+        self.started: Started | None = None
+        self._ledger = ledger
+        self._start_fetching = start_fetching
+        self._settings = compaction
+        self._guard = guard
+        self._signals = signals
+        self.outage_rule = outage_rule
+        self._outage = Outage(outage_rule)
+
+    def run(self) -> None:
+        """Start the fetchers, then merge until this is stopped or fails."""
+        stopping = self._signals.stopping
+        while self._guard.run(self._start) and self.started is None:
+            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
+            if stopping.wait(0.0 if self.is_out else RETRY_SECONDS):
+                return
+        while self.started is not None and not stopping.wait(_MERGE_EVERY):
+            if not self._guard.run(partial(self._merge, self.started.compaction)):
+                return
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the fetchers could not be started yet, because of the service."""
+        return self._outage.failures > 0
+
+    def terminal_error(self) -> ConnectorError | None:
+        """Return the error that ended the fetchers, or did not let them start; None also before the start."""
+        return None if self.started is None else self.started.terminal_error()
+
+    def stop(self) -> None:
+        """End the fetchers; what they hold is published or handed back."""
+        if self.started is not None and self.started.fetching is not None:
+            self.started.fetching.stop()
+
+    def _start(self) -> None:
+        try:
+            started = self._start_fetching(self._ledger, self._signals.segment_reported)
+        except SOURCE_ERRORS as error:
+            # How long ids count is unknown, so the longest time there is.
+            self.started = Started(Compaction(self._ledger, self._settings), source_error=error)
+        except ServiceUnavailableError as error:
+            self._signals.stopping.wait(self._outage.next_delay_seconds(error))
+        else:
+            self._outage.reset()
+            compaction = Compaction(self._ledger, replace(self._settings, horizon=started.dedup_horizon))
+            self.started = Started(compaction, started.fetching)
+            if self._signals.stopping.is_set():
+                started.fetching.stop()
+        self._signals.wake.set()
+
+    def _merge(self, compaction: Compaction) -> None:
+        try:
+            while not self._signals.stopping.is_set() and compaction.merge():
+                pass
+        except OSError as error:
+            if not no_room(error):
+                raise
+            # Merged runs are searched faster, and nothing depends on that.
+            self._signals.stopping.wait(_MERGE_LATER)
 
 
 class Backlog:
@@ -183,3 +346,113 @@ class Admission:
         store = self._ledger.store
         waited = time.monotonic() - self._fetching_ended
         return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What a stream reads, and by which options.
+
+    Attributes:
+        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
+    """
+
+    options: SpoolOptions
+    connector: str
+    sources: tuple[str, ...]
+    compaction: CompactionSettings
+    by_message_id: bool = True
+
+    @property
+    def root(self) -> str:
+        """Where the spool is."""
+        return str(self.options.spool_folder)
+
+
+class Background:
+    """The background threads of one stream, as its calls see them; `check` raises their errors."""
+
+    def __init__(self, settings: StreamSettings, ledger: Ledger, start_fetching: StartFetching) -> None:
+        options = settings.options
+        self._ledger = ledger
+        self._signals = Signals()
+        self.backlog = Backlog(ledger, options.max_spool_bytes, self._signals)
+        self.losses = Losses(ledger, fail=options.fail_on_data_loss)
+        self.freshness = Freshness(options.available_now_quiet, options.available_now_max_wait)
+        self._guard = Guard(ledger, self._signals, self.freshness)
+        rule = options.outage_rule
+        self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals, rule)
+        self.admission = Admission(
+            ledger,
+            self.fetchers,
+            self.backlog,
+            losses=self.losses,
+            freshness=self.freshness,
+            duplicates=DuplicateWatch(ledger.store.root, by_message_id=settings.by_message_id),
+            guard=self._guard,
+            signals=self._signals,
+        )
+        self._threads = [
+            threading.Thread(target=self.admission.run, name="spool-admission", daemon=True),
+            threading.Thread(target=self.fetchers.run, name="spool-start", daemon=True),
+            threading.Thread(target=self._compact, name="spool-compaction", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Admit all that earlier fetchers left, then start the threads; on a full disk they admit it."""
+        try:
+            self.losses.quarantining(self._ledger.admit)
+        except OSError as error:
+            if not no_room(error):
+                raise
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the fetchers and the threads; nothing is admitted any more when this returns."""
+        self._signals.stopping.set()
+        self._signals.wake.set()
+        self.fetchers.stop()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        self._guard.close()
+
+    def wake(self) -> None:
+        """Begin the next round now."""
+        self._signals.wake.set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the source ever delivered is admitted: see `Admission`."""
+        return self.admission.complete
+
+    def check(self) -> None:
+        """Raise the error that ended the background work or the fetchers, unless it is about the source alone."""
+        self._ledger.check()
+        if self._guard.error is not None:
+            raise self._guard.error
+        error = self.fetchers.terminal_error()
+        if error is not None and not isinstance(error, SOURCE_ERRORS):
+            raise error
+
+    def source_error(self) -> ConnectorError | None:
+        """Return why the source delivers nothing more, if so; to be raised when all that came before was served."""
+        error = self.fetchers.terminal_error()
+        return error if isinstance(error, SOURCE_ERRORS) else None
+
+    def _compact(self) -> None:
+        """Compact in rounds, until this is stopped or fails."""
+        next_expiry = 0.0
+
+        def do_round() -> None:
+            nonlocal next_expiry
+            if self.fetchers.started is None:
+                return
+            compaction, now = self.fetchers.started.compaction, time.monotonic()
+            compaction.step(read_from=self.backlog.read_from())
+            if now >= next_expiry:
+                next_expiry = now + _EXPIRE_EVERY
+                compaction.expire()
+
+        while not self._signals.stopping.wait(_COMPACT_EVERY) and self._guard.run(do_round):
+            pass

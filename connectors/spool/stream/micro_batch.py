@@ -19,17 +19,16 @@ from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset,
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import disk_errors
-from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import while_newest
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
 from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.segments.segment import Slice
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, StreamSettings
-from connectors.spool.stream.fetchers import StartFetching
+from connectors.spool.stream.admission import Background, StartFetching, StreamSettings
 from connectors.spool.stream.slices import check_range, cut_by_bytes, named_positions, offset_at, plan, position_of
 from connectors.spool.stream.waiting import Reason
 

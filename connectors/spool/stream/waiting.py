@@ -21,8 +21,8 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError, Spoo
 from connectors.core.retry import OutageRule, WaitLog
 from connectors.spool.errors import full_disk_error, no_room
 from connectors.spool.fetching.group import FetcherStatus
-from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import while_newest
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
 from connectors.spool.store.disk_space import DiskReserve
 

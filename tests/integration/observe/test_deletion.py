@@ -20,8 +20,7 @@ from connectors.pubsub.options.client import Transport
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import writer_lock
-from connectors.spool.store.local import LocalStore
-from connectors.spool.store.local_locks import lock_folder
+from connectors.spool.store.local import LocalStore, lock_folder
 from connectors.testing.pubsub import PubSubServer
 
 SUBSCRIPTION = "projects/shop/subscriptions/orders"

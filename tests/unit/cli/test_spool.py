@@ -19,8 +19,7 @@ from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.records import decode, encode, record_name
 from connectors.spool.segments.segment import SEGMENT, SealedReader
-from connectors.spool.store.local import LocalStore
-from connectors.spool.store.local_locks import lock_folder
+from connectors.spool.store.local import LocalStore, lock_folder
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool, fill
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolError, SpoolFencedError
-from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import while_newest
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.power_loss import Kind, RecordingDisk
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk

@@ -11,9 +11,9 @@ import pytest
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError, SpoolFencedError
 from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool import stats
-from connectors.spool.ledger.fencing import claim_epoch, put_seal
 from connectors.spool.ledger.identity import open_identity
-from connectors.spool.store.local_locks import lock_folder
+from connectors.spool.ledger.records import claim_epoch, put_seal
+from connectors.spool.store.local import lock_folder
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import check_range, cut_by_bytes, offset_at, plan, position_of
 from tests.support.spool_writing import HandSpool, much_later

@@ -22,9 +22,8 @@ from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInU
 from connectors.core.processes.failpoints import set_failpoints
 from connectors.spool.admin.doctor import check_spool
 from connectors.spool.admin.verify import verify
-from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.records import decode, encode
+from connectors.spool.ledger.records import decode, encode, while_newest
 from connectors.spool.ledger.writer_lock import LEASE_NAME, spool_holder
 from connectors.spool.segments.segment import checksum
 from connectors.spool.store.base import Holder

@@ -12,8 +12,8 @@ import pytest
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.admission import StartedFetching
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.fetchers import StartedFetching
 from tests.support.spool_streams import open_stream, start_nothing
 from tests.support.spool_writing import HandSpool
 from tests.support.waiting import wait_for

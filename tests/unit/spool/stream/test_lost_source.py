@@ -18,7 +18,7 @@ from connectors.core.errors import (
 )
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.fetchers import StartedFetching
+from connectors.spool.stream.admission import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.spool_streams import NoFetchers, open_stream, rows_of
 from tests.support.spool_writing import SOURCES, HandSpool

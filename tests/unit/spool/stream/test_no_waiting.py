@@ -15,8 +15,8 @@ import pytest
 from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import read_state
+from connectors.spool.stream.admission import StartedFetching
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.fetchers import StartedFetching
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
