@@ -28,7 +28,7 @@ from _common import Benchmark, file_system_of, fsync_milliseconds, parser
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.segment_log import COLUMNS, MOST_ENTRIES, Manifest, Place, SegmentLog
+from connectors.spool.ledger.segment_log import COLUMNS, MOST_ENTRIES, LogOffset, Manifest, SegmentLog
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
 
@@ -74,7 +74,7 @@ def retain(state: LedgerState, fetchers: list[str]) -> LedgerState:
             values["number"].append(numbers[fetcher])
             numbers[fetcher] += 1
         columns = pa.record_batch([pa.array(values[field.name], field.type) for field in COLUMNS], COLUMNS)
-        manifests.append(Manifest(Place(first, first * ROWS, first * ROWS * ROW_BYTES), columns))
+        manifests.append(Manifest(LogOffset(first, first * ROWS, first * ROWS * ROW_BYTES), columns))
     count, head = len(fetchers), len(fetchers) * ROWS
     return replace(
         state,

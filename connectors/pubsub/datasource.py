@@ -71,7 +71,7 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
 
         return external_feeds(options) if start is None else prepared_feeds(options, start)
 
-    def identified_otherwise(self, options: PubSubReadOptions) -> bool:
+    def has_own_ids(self, options: PubSubReadOptions) -> bool:
         """Return whether there is the option ``dedupAttribute``."""
         return options.dedup_attribute is not None
 

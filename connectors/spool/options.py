@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -148,11 +148,6 @@ class ObjectStoreOptions:
             self.spool_session_token,
             None if self.spool_credentials_file is None else str(self.spool_credentials_file),
         )
-
-
-def fetch_period(period: float, location: Path | str, *, given: bool) -> float:
-    """Return the seconds after which a fetcher publishes: `period` if the user gave it or the spool is a folder."""
-    return _OBJECT_STORE_FETCH_PERIOD if isinstance(location, str) and not given else period
 
 
 def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) -> Path:
@@ -412,10 +407,13 @@ def parse_spool_options(
     Raises:
         OptionError: an option is unknown, missing, illegal, or of the other kind of read.
     """
-    names = _given(raw)
+    names = _lower_names(raw)
     options = parse_options(cls, raw, environ, connector)
     if streaming:
-        refuse_batch_options(_BATCH_ONLY, names, connector)
+        for name in _BATCH_ONLY:
+            if name.lower() in names:
+                what = f"The option {name} is for batch reads, and this is a stream"
+                raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
         if not isinstance(options.starting_position, StartingPosition):
             what = f"The option startingPosition cannot be {options.starting_position}: a stream begins at a word"
             raise OptionError("OPTION_ILLEGAL", what, connector, f"Give {_WORD.legal}.")
@@ -448,17 +446,11 @@ def place_spool(
             )
         folder = ephemeral_folder(connector, identity, environ)
     check_object_store_options(options, folder, connector)
-    period = fetch_period(options.max_fetch_period, folder, given="maxfetchperiod" in _given(raw))
+    period = options.max_fetch_period
+    if isinstance(folder, str) and "maxfetchperiod" not in _lower_names(raw):
+        period = _OBJECT_STORE_FETCH_PERIOD
     return dataclasses.replace(options, spool_folder=folder, max_fetch_period=period)
 
 
-def refuse_batch_options(names: Collection[str], given: Collection[str], connector: str) -> None:
-    """Refuse, in a stream, those of these options of batch reads that are among the lower-cased `given`."""
-    for name in names:
-        if name.lower() in given:
-            what = f"The option {name} is for batch reads, and this is a stream"
-            raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
-
-
-def _given(raw: Mapping[str, str]) -> set[str]:
+def _lower_names(raw: Mapping[str, str]) -> set[str]:
     return {key.lower() for key in raw if raw.get(key) is not None}

@@ -15,14 +15,9 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.admin.survey import is_known, is_there, require_identity
+from connectors.spool.admin.survey import is_known, is_there, open_spool, require_identity
 from connectors.spool.fetching.placement import PLACEMENT_FOLDER
-from connectors.spool.ledger.data_loss import (
-    can_be_quarantined,
-    damaged_segments,
-    quarantine,
-    what_is_wrong,
-)
+from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, what_is_wrong
 from connectors.spool.ledger.identity import WIPING, SpoolIdentity, read_identity, replace_identity
 from connectors.spool.ledger.recovery import read_state, take_over
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER
@@ -76,8 +71,8 @@ class Wiping:
 
 def losses_of_repair(path: str) -> list[Loss]:
     """Return what `repair` would quarantine, and raise as it does. Changes nothing."""
-    store = open_store(path, "repair")
-    state = read_state(store, require_identity(store).spool)
+    store, identity = open_spool(path, "repair")
+    state = read_state(store, identity.spool)
     return _losses(state, damaged_segments(store, state))
 
 
@@ -114,8 +109,8 @@ def adopt(path: str) -> Adoption:
 
 def old_place(path: str) -> str | None:
     """Return where a spool was before it came here, if that cannot be seen from here; else None."""
-    store = open_store(path, "adopt")
-    location = require_identity(store).location
+    store, identity = open_spool(path, "adopt")
+    location = identity.location
     return None if location == store.location or _can_see(location) else location
 
 
@@ -152,8 +147,7 @@ def unused(path: str) -> Iterator[SpoolIdentity]:
 
     Raises `SpoolInUseError` if one does, `SpoolError` if there is no spool.
     """
-    store = open_store(path)
-    identity = require_identity(store)
+    store, identity = open_spool(path)
     with _unused(store):
         yield identity
 
@@ -205,8 +199,7 @@ def _locked(store: Store) -> Iterator[None]:
 @contextlib.contextmanager
 def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity, LedgerState]]:
     """Open a spool that no query uses, and none can begin to use meanwhile; read its state."""
-    store = open_store(path)
-    identity = require_identity(store)
+    store, identity = open_spool(path)
     with _locked(store):
         yield store, identity, read_state(store, identity.spool)
 

@@ -205,6 +205,12 @@ def _fetcher(state: LedgerState, name: str, numbers: Iterable[int]) -> dict[str,
     }
 
 
+def open_spool(location: str, owner: str = "", access: StoreAccess | None = None) -> tuple[Store, SpoolIdentity]:
+    """Return the store of a spool, and its identity. SpoolError: there is none, or it is damaged."""
+    store = open_store(location, owner, access)
+    return store, require_identity(store)
+
+
 def require_identity(store: Store) -> SpoolIdentity:
     """Return the identity of a spool. SpoolError: there is none, or it is damaged."""
     identity = read_identity(store) if is_there(store.root) else None
@@ -216,8 +222,7 @@ def require_identity(store: Store) -> SpoolIdentity:
 def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> _Survey:
     root = location_text(path)
     with reading_errors(root):
-        store = open_store(root, owner, access)
-        identity = require_identity(store)
+        store, identity = open_spool(root, owner, access)
         for left in reversed(range(_TRIES)):
             taken = time.monotonic()
             # Before the ledger: what is admitted in between is then counted once, not twice or never.

@@ -146,7 +146,7 @@ def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) ->
     """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
     epochs = filter(NUMBER_NAME.fullmatch, store.list("ledger"))
     numbers = (
-        (epoch, each) for epoch in epochs for each in filter(NUMBER_NAME.fullmatch, store.list(f"ledger/{epoch}"))
+        (epoch, number) for epoch in epochs for number in filter(NUMBER_NAME.fullmatch, store.list(f"ledger/{epoch}"))
     )
     for epoch, number in numbers:
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot

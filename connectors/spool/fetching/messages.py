@@ -138,7 +138,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of a fetcher; see `connectors.spool.fetching.group.FetcherStatus` for its fields."""
+    """The state of a fetcher, with the fields of `connectors.spool.fetching.group.FetcherStatus`."""
 
     held_bytes: _Count = 0
     held_rows: _Count = 0

@@ -25,7 +25,7 @@ from connectors.spool.segments.id_keys import keys_of, no_keys
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import FolderHold, StoreAccess
-from connectors.spool.store.disk_space import spare_the_reserve
+from connectors.spool.store.disk_space import require_free_space
 
 _log = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ class Pipeline(Generic[Delivery, Token]):
             failpoint("fetch.before_publish")
             if self._abandoned:
                 return False
-            spare_the_reserve(self._folder.store)
+            require_free_space(self._folder.store)
             info = segment.publish()
         except OSError as error:
             _discard(segment)
@@ -345,7 +345,7 @@ class Pipeline(Generic[Delivery, Token]):
         try:
             with self._folder.store.writer(f"{self._folder.name}/probe") as probe:
                 probe.write(bytes(_PROBE_BYTES))
-                spare_the_reserve(self._folder.store)
+                require_free_space(self._folder.store)
         except OSError:
             return False
         return True

@@ -271,7 +271,7 @@ class FetchProcess:
         return soon if near else max(folder.store.look_seconds, soon)
 
     def published(self, segment: SegmentInfo) -> None:
-        """See `PipelineObserver.published`."""
+        """Report a durable segment to the source process."""
         self._published.add(segment.bytes)
         if not self._is_external:
             # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
@@ -280,12 +280,12 @@ class FetchProcess:
         self._reporter.send(Published(segment.number, segment.bytes, self._published.bytes))
 
     def disk_changed(self, error: OSError | None) -> None:
-        """See `PipelineObserver.disk_changed`."""
+        """Report why the disk refuses data, or that it takes data again."""
         self._disk_error = error
         self._events.put(("disk", None))
 
     def failed(self, error: BaseException) -> None:
-        """See `PipelineObserver.failed`; a target reports errors of its own threads here too."""
+        """End this process with an error of a thread, of the pipeline or of the target."""
         self._events.put(("fault", error))
 
     def _report_health(self, target: FetchTarget[Any, Any]) -> None:

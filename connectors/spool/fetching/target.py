@@ -278,7 +278,7 @@ class FetchTarget(Protocol[Delivery, Token]):
 
 
 class Orders:
-    """What the source process wants of a fetcher just now, by name; see `FetcherGroup.order`."""
+    """What the source process wants of a fetcher now, by name; `FetcherGroup.order` sets it."""
 
     def __init__(self, orders: Mapping[str, Any] | None = None) -> None:
         self._orders = dict(orders or {})

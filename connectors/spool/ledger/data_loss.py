@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 _NOTE = {"segment": str, "first": int, "end": int, "rows": int, "error": str, "time": int}
 
 
-class Losses:
+class DataLossPolicy:
     """What a stream does about lost rows: with `fail` they stop the query."""
 
     def __init__(self, ledger: Ledger, *, fail: bool) -> None:

@@ -24,7 +24,7 @@ from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolFence
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import fenced_error
 from connectors.spool.ledger.identity import SpoolIdentity
-from connectors.spool.ledger.records import FORMAT_VERSION, Claim, encode, record_name
+from connectors.spool.ledger.records import FORMAT_VERSION, EpochClaim, encode, record_name
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, even_sizes, manifest_name, unpack_mask
 from connectors.spool.ledger.state import Layout, LedgerState, counted_loss
 from connectors.spool.segments.dedup_index import DedupIndex
@@ -76,7 +76,7 @@ class Ledger:
     """
 
     def __init__(
-        self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
+        self, store: Store, identity: SpoolIdentity, claim: EpochClaim, state: LedgerState, index: DedupIndex
     ) -> None:
         self.store = store
         self.identity = identity
@@ -392,4 +392,4 @@ def foreign_segment(reader: SegmentReader, where: str) -> SpoolDamagedError:
 def read_row_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
     """Return the bytes of each row of an admitted segment that is no duplicate, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
-    return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]
+    return sizes if entry.duplicate_mask is None else sizes[~unpack_mask(entry.duplicate_mask, entry.rows)]

@@ -143,7 +143,7 @@ def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class EpochClaim:
     """A writer's claim: its epoch, and the nonce by which it recognises its own claim."""
 
     epoch: int
@@ -159,7 +159,7 @@ def claimed_epochs(store: Store) -> list[int]:
     return epochs
 
 
-def claim_epoch(store: Store, spool: str) -> Claim:
+def claim_epoch(store: Store, spool: str) -> EpochClaim:
     """Claim the next free epoch with a random nonce.
 
     Raises `SpoolDamagedError` if claims are missing, or the newest one is damaged or belongs to another spool.
@@ -174,22 +174,22 @@ def claim_epoch(store: Store, spool: str) -> Claim:
         name = f"epochs/{epoch}"
         if store.create(name, data) or store.read(name) == data:
             failpoint("fence.after_claim")
-            return Claim(epoch, nonce)
+            return EpochClaim(epoch, nonce)
         read_claim(store, spool, epoch)
         epoch += 1
 
 
-def read_claim(store: Store, spool: str, epoch: int) -> Claim:
+def read_claim(store: Store, spool: str, epoch: int) -> EpochClaim:
     """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim", _CLAIM)
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
         raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where, RESTORE)
-    return Claim(epoch, claim["nonce"])
+    return EpochClaim(epoch, claim["nonce"])
 
 
-def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+def put_seal(store: Store, spool: str, epoch: int, number: int, claim: EpochClaim) -> bool:
     """Put a seal at a number of an older epoch; return False if the number is taken."""
     by = [claim.epoch, claim.nonce]
     seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
@@ -200,7 +200,7 @@ def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) ->
 
 
 @contextlib.contextmanager
-def while_newest(store: Store, claim: Claim) -> Iterator[None]:
+def while_newest(store: Store, claim: EpochClaim) -> Iterator[None]:
     """Raise `SpoolFencedError` for damaged or missing files if there is a newer claim: a newer writer deletes files."""
     try:
         yield

@@ -17,7 +17,7 @@ from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segmen
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import (
-    Claim,
+    EpochClaim,
     claim_epoch,
     claimed_epochs,
     put_seal,
@@ -26,7 +26,7 @@ from connectors.spool.ledger.records import (
     while_newest,
 )
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, manifest_name, read_segments
-from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
+from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, WriterStart
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.segments.shapes import NUMBER_NAME
@@ -145,7 +145,7 @@ def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int
     return None
 
 
-def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> LedgerState:
+def _seal_and_read(store: Store, spool: str, claim: EpochClaim, seen: _Reading) -> LedgerState:
     """Seal every earlier epoch that may still be written to; return the state after them, for a new start.
 
     `seen` was read before the claim. A record never changes, so nothing is read again if there are no new ones.
@@ -160,18 +160,18 @@ def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> Le
     if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
         # A writer put records before its seal.
         state = _read_earlier(store, spool, claim).state
-    starts = [*state.starts, Start(claim.nonce, state.head, state.head)]
+    starts = [*state.starts, WriterStart(claim.nonce, state.head, state.head)]
     return replace(state, sealed=sealed, starts=starts, number=-1)
 
 
-def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
+def _read_earlier(store: Store, spool: str, claim: EpochClaim) -> _Reading:
     try:
         return _read(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:
         raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from error
 
 
-def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
+def _seal(store: Store, spool: str, epoch: int, highest: int, claim: EpochClaim, *, ends_with_record: bool) -> int:
     """Put a seal at the first free number of an epoch, unless it ends with one; return its last record's number."""
     number = highest
     if number < 0 or ends_with_record or read_record(store, spool, epoch, number)["kind"] != "seal":

@@ -57,8 +57,10 @@ _READERS = 16
 _SEGMENT = re.compile(r"inbox/([^/]+)/([0-9]{1,18})\.arrow")
 
 _NUMBERS = ("number", "source", "rows", "kept", "bytes")
-_SAME = ("fetcher", "number", "source", "rows", "bytes", "digest", "struck")
+_SAME = ("fetcher", "number", "source", "rows", "bytes", "digest")
 """The columns that are attributes of an entry."""
+_ON_DISK = {"admitted_rows": "kept", "duplicate_mask": "struck"}
+"""Attributes of an entry that have another name on disk."""
 COLUMNS = pa.schema(
     [
         pa.field("fetcher", pa.string(), nullable=False),
@@ -81,7 +83,7 @@ class SegmentEntry:
         fetcher, number, source, rows, published: as in its footer.
         digest: of the file; empty if it was quarantined: its rows keep their positions and are gone (rule R9).
         admitted_rows, bytes: rows that are no duplicates, and their bytes; on disk the first is ``kept``.
-        struck: which rows are duplicates, packed by `_pack_mask`; None if none is.
+        duplicate_mask: which rows are duplicates, packed by `_pack_mask`; None if none is; on disk ``struck``.
         base: position of its first row.
         bytes_before, ordinal: bytes of all rows, and number of all segments, that were admitted before it.
     """
@@ -94,7 +96,7 @@ class SegmentEntry:
     published: PublishTimes
     admitted_rows: int
     bytes: int
-    struck: str | None = None
+    duplicate_mask: str | None = None
     base: int = 0
     bytes_before: int = 0
     ordinal: int = 0
@@ -119,27 +121,25 @@ class SegmentEntry:
         """Return the entry of a segment that is being admitted; the ledger sets its position."""
         same = {name: getattr(info, name) for name in ("fetcher", "number", "source", "rows", "digest", "published")}
         count = int(np.count_nonzero(duplicates))
-        struck = _pack_mask(duplicates) if count else None
-        return cls(**same, admitted_rows=info.rows - count, bytes=admitted_bytes, struck=struck)
+        mask = _pack_mask(duplicates) if count else None
+        return cls(**same, admitted_rows=info.rows - count, bytes=admitted_bytes, duplicate_mask=mask)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as a JSON object."""
         value = {name: getattr(self, name) for name in self.__slots__}
-        value["kept"] = value.pop("admitted_rows")
-        return value
+        return {_ON_DISK.get(name, name): part for name, part in value.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """Return the entry that `to_json` wrote."""
         if part := misfit(value, ENTRY):
             raise record_damaged(f"An entry of the ledger has a right checksum and a wrong value: {part}", "a segment")
-        fields = {**value, "admitted_rows": value["kept"], "published": published_of(value["published"])}
-        del fields["kept"]
-        return cls(**fields)
+        fields = {name: value[_ON_DISK.get(name, name)] for name in cls.__slots__}
+        return cls(**{**fields, "published": published_of(value["published"])})
 
 
-class Place(NamedTuple):
-    """A place between two segments: how many segments, rows and bytes of rows were admitted before it."""
+class LogOffset(NamedTuple):
+    """How many segments, rows and bytes of rows were admitted before a segment."""
 
     ordinal: int
     position: int
@@ -153,7 +153,7 @@ class Manifest:
         name, digest: of its file; empty before it is written.
     """
 
-    def __init__(self, begin: Place, columns: pa.RecordBatch, name: str = "", digest: str = "") -> None:
+    def __init__(self, begin: LogOffset, columns: pa.RecordBatch, name: str = "", digest: str = "") -> None:
         self.name, self.digest = name, digest
         self.begin = begin
         self._columns = columns
@@ -167,33 +167,32 @@ class Manifest:
         times = [entry.published or (None, None) for entry in entries]
         values = {
             **{name: [getattr(entry, name) for entry in entries] for name in _SAME},
-            "kept": [entry.admitted_rows for entry in entries],
+            **{column: [getattr(entry, name) for entry in entries] for name, column in _ON_DISK.items()},
             "published_first": [first for first, _ in times],
             "published_last": [last for _, last in times],
         }
-        begin = Place(entries[0].ordinal, entries[0].base, entries[0].bytes_before)
+        begin = LogOffset(entries[0].ordinal, entries[0].base, entries[0].bytes_before)
         return cls(begin, pa.record_batch([pa.array(values[field.name], field.type) for field in COLUMNS], COLUMNS))
 
     @property
-    def end(self) -> Place:
-        """The place after its last segment."""
-        return self.place(len(self._columns))
+    def end(self) -> LogOffset:
+        """The offset after its last segment."""
+        return self.offset(len(self._columns))
 
-    def place(self, index: int) -> Place:
-        """Return the place before a segment of it."""
-        return Place(self.begin.ordinal + index, int(self._bases[index]), int(self._bytes[index]))
+    def offset(self, index: int) -> LogOffset:
+        """Return the offset of one of its segments."""
+        return LogOffset(self.begin.ordinal + index, int(self._bases[index]), int(self._bytes[index]))
 
     def entry(self, index: int) -> SegmentEntry:
         """Return one of its segments."""
         entry = self._decoded.get(index)
         if entry is None:
             value = {name: self._columns.column(name)[index].as_py() for name in COLUMNS.names}
-            first, last, kept = (value.pop(name) for name in ("published_first", "published_last", "kept"))
+            first, last = value.pop("published_first"), value.pop("published_last")
+            value |= {name: value.pop(column) for name, column in _ON_DISK.items()}
             published = None if first is None else (first, last)
-            ordinal, base, before = self.place(index)
-            entry = SegmentEntry(
-                **value, published=published, admitted_rows=kept, base=base, bytes_before=before, ordinal=ordinal
-            )
+            ordinal, base, before = self.offset(index)
+            entry = SegmentEntry(**value, published=published, base=base, bytes_before=before, ordinal=ordinal)
             self._decoded[index] = entry
         return entry
 
@@ -209,14 +208,14 @@ class Manifest:
         """Return one manifest, not written yet, of its segments from one on and of those that follow."""
         batches = [self._columns.slice(first), following._columns]
         [columns] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        return Manifest(self.place(first), columns)
+        return Manifest(self.offset(first), columns)
 
     def quarantined(self, index: int) -> Manifest:
         """Return the manifest, not written yet, in which a segment has no digest."""
         digests = self._columns.column("digest").to_pylist()
         digests[index] = ""
-        place = COLUMNS.get_field_index("digest")
-        columns = self._columns.set_column(place, COLUMNS.field(place), pa.array(digests, pa.string()))
+        at = COLUMNS.get_field_index("digest")
+        columns = self._columns.set_column(at, COLUMNS.field(at), pa.array(digests, pa.string()))
         return Manifest(self.begin, columns)
 
     def write(self, store: Blobs, spool: str, name: str) -> None:
@@ -269,7 +268,7 @@ class Manifest:
         columns.validate(full=True)
         if not columns.schema.equals(COLUMNS) or not _fits(columns):
             return None
-        manifest = cls(Place(footer["first"], footer["base"], footer["bytes_before"]), columns, name, digest)
+        manifest = cls(LogOffset(footer["first"], footer["base"], footer["bytes_before"]), columns, name, digest)
         ascend = all(np.all(sums[1:] >= sums[:-1]) for sums in (manifest._bases, manifest._bytes))
         return manifest if ascend else None
 
@@ -344,8 +343,8 @@ class SegmentLog(Sequence[SegmentEntry]):
         if match is None:
             return None
         candidates = (m.entry(index) for m in self._manifests for index in m.numbered(int(match[2])))
-        found = (entry for part in (candidates, self._recent) for entry in part if entry.name == name)
-        return next((entry for entry in found if entry.ordinal >= self.first), None)
+        same_name = (entry for part in (candidates, self._recent) for entry in part if entry.name == name)
+        return next((entry for entry in same_name if entry.ordinal >= self.first), None)
 
     def fetchers(self) -> set[str]:
         """Return the fetchers that have segments in the spool."""
@@ -406,24 +405,24 @@ def read_segments(store: Blobs, snapshot: Mapping[str, Any]) -> SegmentLog:
     Raises `SpoolDamagedError`, and `FileNotFoundError` if a manifest is missing.
     """
     state = snapshot["state"]
-    end = Place(state["ordinal"], state["head"], state["bytes"])
+    end = LogOffset(state["ordinal"], state["head"], state["bytes"])
     read = partial(Manifest.read, store, snapshot["spool"])
     names = ([manifest[key] for manifest in state["manifests"]] for key in ("name", "digest"))
     with ThreadPoolExecutor(_READERS, "connectors-manifest") as pool:
         manifests = list(pool.map(read, *names))
     log = SegmentLog.of_manifests(manifests, state["live"][0])
-    places = [(manifest.begin, manifest.end) for manifest in manifests]
+    offsets = [(manifest.begin, manifest.end) for manifest in manifests]
     live = tuple(state["live"])
-    if not _is_dense(places, live, end) or (log and (log[0].ordinal, log[0].base) != live):
+    if not _is_dense(offsets, live, end) or (log and (log[0].ordinal, log[0].base) != live):
         raise record_damaged("The segments of a snapshot are not those that were admitted", "the newest snapshot")
     return log
 
 
-def _is_dense(places: Sequence[tuple[Place, Place]], live: Sequence[int], end: Place) -> bool:
+def _is_dense(offsets: Sequence[tuple[LogOffset, LogOffset]], live: Sequence[int], end: LogOffset) -> bool:
     """Return whether each part begins where the one before ends, and the first one where the oldest segment is."""
-    if not places:
+    if not offsets:
         return tuple(live) == end[:2]
-    begins, ends = [begin for begin, _ in places], [after for _, after in places]
+    begins, ends = [begin for begin, _ in offsets], [after for _, after in offsets]
     return [*begins[1:], end] == ends and begins[0].ordinal <= live[0] < ends[0].ordinal
 
 
@@ -438,7 +437,7 @@ def _fits(columns: pa.RecordBatch) -> bool:
     if not len(columns) or not needed or not np.array_equal(first, last):
         return False
     numbers = [columns.column(name).to_numpy() for name in _NUMBERS]
-    return all(whole(int(each.min())) and whole(int(each.max())) for each in numbers)
+    return all(whole(int(column.min())) and whole(int(column.max())) for column in numbers)
 
 
 def _nulls(column: pa.Array) -> Mask:

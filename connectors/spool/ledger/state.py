@@ -25,7 +25,7 @@ SKIPPED_THROUGH = "skipped_through"
 """Counters of what was lost (rule R9), which never go down. Skipped positions count once, up to `SKIPPED_THROUGH`."""
 
 
-class Start(NamedTuple):
+class WriterStart(NamedTuple):
     """One start of a writer: positions from `first` to `last` are valid under its nonce. Remembered for ever (R4)."""
 
     nonce: str
@@ -69,7 +69,7 @@ class LedgerState:
     commits: Sequence[int] = field(default_factory=list)
     published: int | None = None
     segments: SegmentLog = field(default_factory=SegmentLog)
-    starts: Sequence[Start] = field(default_factory=list)
+    starts: Sequence[WriterStart] = field(default_factory=list)
     layouts: Sequence[Layout] = field(default_factory=list)
     fetchers: Mapping[str, int] = field(default_factory=dict)
     runs: Sequence[RunEntry] = field(default_factory=list)
@@ -136,7 +136,7 @@ class LedgerState:
         """Return the state in a snapshot record, with the segments that it has or names."""
         value = {name: part for name, part in record["state"].items() if name not in {"manifests", "live"}}
         value["segments"] = segments
-        value["starts"] = [Start(*start) for start in value["starts"]]
+        value["starts"] = [WriterStart(*start) for start in value["starts"]]
         value["layouts"] = [Layout(*layout) for layout in value["layouts"]]
         value["runs"] = [RunEntry.from_json(run) for run in value["runs"]]
         return cls(record["spool"], record["epoch"], record["nonce"], record["number"], **value)

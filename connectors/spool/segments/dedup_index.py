@@ -289,7 +289,7 @@ class DedupIndex:
     def recent(self) -> list[tuple[str, RecentIds]]:
         """Return the ids that are in no run yet, by name space and portion."""
         with self._lock:
-            portions = [(space, recent) for space, each in self._recent.items() for recent in each.values()]
+            portions = [(space, recent) for space, parts in self._recent.items() for recent in parts.values()]
             return [*self._handed_over, *((space, recent) for space, recent in portions if len(recent))]
 
     def hand_over(self) -> list[tuple[str, RecentIds]]:
@@ -380,8 +380,8 @@ class DedupIndex:
         if self.horizon is not None and published is not None:
             oldest = published[0] - int(self.horizon * _MICROSECONDS)
         with self._lock:
-            recent = [each for other, each in self.recent() if other == space]
-            arrays = [(list(each.numbers), list(each.hashes), each.published) for each in recent]
+            recent = [portion for other, portion in self.recent() if other == space]
+            arrays = [(list(portion.numbers), list(portion.hashes), portion.published) for portion in recent]
             runs = self.runs(space)
         searched = [
             (_guided(numbers), _guided(hashes)) for numbers, hashes, last in arrays if not _is_before(last, oldest)

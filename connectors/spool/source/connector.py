@@ -93,7 +93,7 @@ class SpoolConnector(ABC, Generic[S]):
         """Return a context for reading in a task, where a package may be missing."""
         return nullcontext()
 
-    def identified_otherwise(self, options: S) -> bool:  # noqa: ARG002 - a connector may need them
+    def has_own_ids(self, options: S) -> bool:  # noqa: ARG002 - a connector may need them
         """Return whether the target gives ids of its own (`Block.other_ids`), so that equal messages are expected."""
         return False
 

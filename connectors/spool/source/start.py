@@ -34,7 +34,7 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
         connector.format,
         connector.sources(options),
         CompactionSettings(retention=options.spool_retention),
-        by_message_id=not connector.identified_otherwise(options),
+        by_message_id=not connector.has_own_ids(options),
     )
     if options.spool_location is None:
         _log.warning(

@@ -59,8 +59,8 @@ def release_reserves(store: Store) -> None:
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 
 
-def spare_the_reserve(store: Store) -> None:
-    """Raise `OSError` (ENOSPC) when the disk has no more space than the reserve; for what fills the disk."""
+def require_free_space(store: Store) -> None:
+    """Raise `OSError` (ENOSPC) if the disk has less free space than the reserve, before something fills it."""
     space = store.space()
     if space is not None and space.free < _reserve(space):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), store.root)

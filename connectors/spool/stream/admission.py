@@ -30,7 +30,7 @@ from connectors.core.errors import (
 from connectors.core.retry import Outage, OutageRule
 from connectors.spool.errors import no_room
 from connectors.spool.fetching.group import FetcherStatus
-from connectors.spool.ledger.data_loss import Losses
+from connectors.spool.ledger.data_loss import DataLossPolicy
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.options import SpoolOptions
@@ -246,7 +246,7 @@ class Admission:
         fetchers: FetcherStart,
         backlog: Backlog,
         *,
-        losses: Losses,
+        losses: DataLossPolicy,
         freshness: Freshness,
         duplicates: DuplicateWatch,
         guard: Guard,
@@ -311,7 +311,7 @@ class Admission:
             for entry in admitted:
                 self._freshness.admitted(now, entry.published, entry.admitted_rows)
                 if not entry.quarantined:
-                    self._duplicates.admitted(rows=entry.rows, kept=entry.admitted_rows)
+                    self._duplicates.admitted(rows=entry.rows, new=entry.admitted_rows)
             self._duplicates.compare(admitted, newest)
         return now if listed else None
 
@@ -376,7 +376,7 @@ class Background:
         self._ledger = ledger
         self._signals = Signals()
         self.backlog = Backlog(ledger, options.max_spool_bytes, self._signals)
-        self.losses = Losses(ledger, fail=options.fail_on_data_loss)
+        self.losses = DataLossPolicy(ledger, fail=options.fail_on_data_loss)
         self.freshness = Freshness(options.available_now_quiet, options.available_now_max_wait)
         self._guard = Guard(ledger, self._signals, self.freshness)
         rule = options.outage_rule

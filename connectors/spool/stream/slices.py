@@ -152,8 +152,8 @@ def _slice(entry: SegmentEntry, first: int, end: int) -> Slice:
     low, high = max(first, entry.base), min(end, entry.end)
     first_row, end_row = low - entry.base, high - entry.base
     row_mask: bytes | None = None
-    if entry.struck is not None:
-        mask = ~unpack_mask(entry.struck, entry.rows)
+    if entry.duplicate_mask is not None:
+        mask = ~unpack_mask(entry.duplicate_mask, entry.rows)
         rows = np.flatnonzero(mask)[first_row:end_row]
         first_row, end_row = int(rows[0]), int(rows[-1]) + 1
         if end_row - first_row > len(rows):

@@ -321,10 +321,10 @@ class DuplicateWatch:
         self._warned_duplicates = False
         self._rows = self._duplicates = 0
 
-    def admitted(self, *, rows: int, kept: int) -> None:
+    def admitted(self, *, rows: int, new: int) -> None:
         """Note a segment of so many rows, so many of them new."""
         self._rows += rows
-        self._duplicates += rows - kept
+        self._duplicates += rows - new
         if self._rows < _DUPLICATE_ROWS:
             return
         if self._duplicates >= _DUPLICATE_FRACTION * self._rows and not self._warned_duplicates:
@@ -352,8 +352,8 @@ class DuplicateWatch:
             if entry.published is None:
                 continue
             lowest, highest = entry.published
-            if newest is not None and lowest > newest and entry.struck is not None:
-                self._warned_reused |= bool(unpack_mask(entry.struck, entry.rows)[0])
+            if newest is not None and lowest > newest and entry.duplicate_mask is not None:
+                self._warned_reused |= bool(unpack_mask(entry.duplicate_mask, entry.rows)[0])
             newest = max(newest or 0, highest)
         if self._warned_reused:
             _log.warning(

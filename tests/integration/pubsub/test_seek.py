@@ -152,10 +152,10 @@ def test_26_a_seek_from_outside_is_explained_in_the_log(rig: PubSubRig) -> None:
 def test_26_copies_among_new_messages_are_nothing_to_explain(caplog: pytest.LogCaptureFixture) -> None:
     watch = DuplicateWatch("spool")
     for _ in range(30):
-        watch.admitted(rows=100, kept=20)
+        watch.admitted(rows=100, new=20)
     assert not caplog.records
     for _ in range(60):
-        watch.admitted(rows=100, kept=5)
+        watch.admitted(rows=100, new=5)
     assert len(caplog.records) == 1
 
 

@@ -32,7 +32,7 @@ ENTRIES = st.builds(
     published=st.none() | st.tuples(st.integers(-5, 1 << 52), st.integers(0, 1 << 52)),
     admitted_rows=st.integers(0, 1 << 20),
     bytes=st.integers(0, 1 << 40),
-    struck=st.none() | st.just("eJxjYGAAAAACAAE="),
+    duplicate_mask=st.none() | st.just("eJxjYGAAAAACAAE="),
 )
 STEPS = st.lists(
     st.one_of(
