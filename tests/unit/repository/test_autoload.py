@@ -23,14 +23,6 @@ SOURCES = {
     "kinesis": "connectors.kinesis.datasource.KinesisDataSource",
     "pubsub": "connectors.pubsub.datasource.PubSubDataSource",
 }
-NEIGHBOUR = """
-from pyspark.sql.datasource import DataSource
-
-class DefaultSource(DataSource):
-    @classmethod
-    def name(cls):
-        return "{name}"
-"""
 
 # What Spark runs in a process of its own, with what it answers read as Spark reads it.
 LOOK_UP = """
@@ -75,13 +67,6 @@ def test_there_is_a_module_for_each_source_of_the_pack_and_no_other() -> None:
     assert readers - {"core"} == set(FORMATS.values())
 
 
-def test_spark_finds_them_among_well_neighbours(tmp_path: Path) -> None:
-    for name in ("alpha", "zulu"):
-        (tmp_path / f"pyspark_{name}.py").write_text(NEIGHBOUR.format(name=name))
-    (tmp_path / "pyspark_without_a_source.py").write_text("")
-    assert set(looked_up(tmp_path, AUTOLOAD)["found"]) == {*FORMATS, "alpha", "zulu"}
-
-
 @pytest.mark.parametrize("name", ["pyspark_broken", "pyspark_zz_broken"], ids=["before ours", "after ours"])
 def test_a_broken_neighbour_ends_sparks_look_up_and_the_doctor_names_it(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('no licence')")
@@ -91,13 +76,6 @@ def test_a_broken_neighbour_ends_sparks_look_up_and_the_doctor_names_it(tmp_path
     [bad] = [each for each in check_workers(environ) if each.code == "NEIGHBOUR_BROKEN"]
     assert name in bad.found
     assert "pyspark_pubsub" not in bad.found
-
-
-def test_the_doctor_counts_them_as_sources_that_are_well() -> None:
-    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(AUTOLOAD)}
-    [seen] = [each for each in check_workers(environ) if each.check == "neighbours"]
-    assert seen.outcome == "ok"
-    assert all(name in seen.found for name in FORMATS)
 
 
 def test_using_one_makes_the_source_of_the_pack() -> None:

@@ -27,13 +27,6 @@ SKIPS = {
     "of_a_module": "import pytest\npytest.skip('no emulator', allow_module_level=True)\n",
 }
 WITH_LEAVE = "import pytest\n@pytest.mark.may_skip_in_ci('root')\ndef test_a():\n    pytest.skip('no root')\n"
-TIER = "def test_a(request):\n    assert request.node.get_closest_marker('integration')\n"
-WARNING = "import warnings\ndef test_a():\n    warnings.warn('old')\n"
-SIX = (
-    "import os, pytest\n"
-    "@pytest.mark.parametrize('n', range(6))\n"
-    "def test_a(n):\n    assert os.environ['PYTEST_XDIST_WORKER']\n"
-)
 
 ONCE = """
 import pathlib, pytest
@@ -92,26 +85,6 @@ def test_a_skip_fails_in_ci_but_with_leave(tmp_path: Path) -> None:
     assert re.search(r"^SKIPPED .*no root", shown, re.MULTILINE)
 
 
-def test_a_skip_is_a_skip_elsewhere_a_warning_an_error_and_the_tier_the_folder(tmp_path: Path) -> None:
-    files = {f"integration/test_{name}.py": text for name, text in SKIPS.items()}
-    others = {"integration/test_warning.py": WARNING, "integration/test_tier.py": TIER}
-    shown = run_pytest(tmp_path, {**files, **others})
-    assert re.search(rf"1 failed, 1 passed, {len(SKIPS)} skipped", shown), shown
-    assert re.search(r"^FAILED .*test_warning", shown, re.MULTILINE)
-
-
-def test_sessions_of_spark_share_a_process_programs_of_spark_another_and_the_rest_runs_beside_them(
-    tmp_path: Path,
-) -> None:
-    names = ("spark/test_spark.py", "spark/test_soak.py", "integration/test_more.py", "unit/test_unit.py")
-    shown = run_pytest(tmp_path, dict.fromkeys(names, SIX), "-n", "3")
-    ran = re.findall(r"^\[(gw\d)\].* PASSED .*\b(\w+/test_\w+\.py)::", shown, re.MULTILINE)
-    assert len(ran) == 24, shown
-    workers = {name: {worker for worker, other in ran if other == name} for name in names}
-    assert [len(workers[name]) for name in names if name != "integration/test_more.py"] == [1, 1, 1]
-    assert workers["spark/test_spark.py"] != workers["spark/test_soak.py"]
-
-
 class TestASecondTry:
     @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "xdist"])
     def test_of_a_test_that_failed_once_lets_the_run_succeed_and_names_it(
@@ -132,23 +105,11 @@ class TestASecondTry:
         assert "flaky: unit/test_a.py::test_a[0]\n" in done.stdout
         assert re.search(r"1 failed.* 1 flaky", done.stdout.splitlines()[-1]), done.stdout
 
-    def test_of_one_whose_set_up_failed_counts_it_once(self, tmp_path: Path) -> None:
-        text = ONCE.format(mark="@pytest.fixture", tests=1).replace('@pytest.mark.parametrize("n", range(1))\n', "")
-        text = text.replace("def test_a(n):", "def once(n=0):") + "def test_a(once):\n    pass\n"
-        done = second_try(tmp_path, text)
-        assert done.returncode == 0, done.stdout
-        assert "1 flaky" in done.stdout.splitlines()[-1]
-
     def test_is_not_given_to_a_test_of_a_guarantee(self, tmp_path: Path) -> None:
         done = second_try(tmp_path, ONCE.format(mark="@pytest.mark.guarantee", tests=1))
         assert done.returncode == 1
         assert "not tried again: a test of a guarantee failed: unit/test_a.py::test_a[0]" in done.stdout
         assert (tmp_path / "build" / "flaky.txt").read_text() == ""
-
-    def test_is_given_to_none_of_six(self, tmp_path: Path) -> None:
-        done = second_try(tmp_path, ONCE.format(mark="", tests=6))
-        assert done.returncode == 1
-        assert "not tried again: 6 tests failed" in done.stdout
 
 
 def second_try(root: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -169,11 +130,6 @@ class TestTheSeed:
         assert drawn[0] == drawn[1]
         assert len(drawn[0]) > 50
         assert drawn[0] != drawn[2]
-
-    def test_of_ci_follows_from_the_commit(self, tmp_path: Path) -> None:
-        commit = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, check=True, capture_output=True, text=True)
-        shown = run_pytest(tmp_path, {"unit/test_a.py": SEEDS}, ci="true")
-        assert f"seed: {int(commit.stdout[:8], 16)} " in shown
 
 
 def test_orphan_is_seen_and_a_child_is_not() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,9 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = "sh sed cat cmp grep rm dirname basename id env sleep flock"
-PYTESTS = {"connect", "long"}
-"""Chaos runs that pass their arguments on to pytest."""
-VERBS = ("demo", "test", "check", "chaos", "bench", "servers", "protos", "docs", "env", "venv", "lock")
 
 # The Python of an environment: writes down what it is to run. $BROKEN names what shall fail.
 PYTHON = """#!/bin/sh
@@ -42,14 +38,6 @@ case "$1 $2" in
     "venv "*) mkdir -p "$last/bin" && cp "$FAKE_PYTHON" "$last/bin/python" ;;
     "python find") echo "/a/python for $last" ;;
     *sync) sleep "${INSTALL_SECONDS:-0}" ;;
-esac
-"""
-# Has no Java 17, as a newer Debian.
-APT_GET = """#!/bin/sh
-echo "apt-get $*" >>"$LOG"
-case "$*" in
-    *install*17*) exit 100 ;;
-    *install*) cp -r "$NEW" "$FOLDER" ;;
 esac
 """
 JAVA = """#!/bin/sh
@@ -137,48 +125,7 @@ def ready(tree: Tree) -> Tree:
     return tree
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("--version",), ("deploy",), ("docs", "--sites"), ("chaos", "weather"), ("bench", "weather")]
-)
-def test_wrong_use_says_so_and_exits_2(tree: Tree, arguments: tuple[str, ...]) -> None:
-    _, err = tree.dev(*arguments, status=2)
-    assert "usage: ./dev" in err or "there is no" in err
-
-
-class TestHelp:
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_a_verb_shows_its_usage_and_installs_nothing(self, verb: str, tree: Tree) -> None:
-        docs = tree.root / "docs" / "reference"
-        docs.mkdir(parents=True)
-        docs.joinpath("command-line.md").write_text(
-            "## `connectors demo`\n\nSay `x`.\n\n| `--keep` | Keep the folder. |\n\n## `connectors doctor`\n"
-        )
-        out, _ = tree.dev(verb, "--help")
-        assert out.startswith(f"usage: ./dev {verb} ")
-        assert ("  --keep   Keep the folder." in out) == (verb == "demo")
-        assert re.search(rf"^  {verb}\b", tree.dev("--help")[0], re.MULTILINE)
-        assert tree.calls("") == []
-
-    @pytest.mark.parametrize(("verb", "folder"), [("bench", "bench"), ("chaos", "tests/chaos")])
-    def test_of_a_program_shows_its_docstring_and_of_none_the_list(self, verb: str, folder: str, tree: Tree) -> None:
-        (tree.root / folder / "fetch.py").write_text('"""Measure it.\n\nTwice.\n"""\n\nx = """no"""\n')
-        assert "Measure it.\n\nTwice.\n" in tree.dev(verb, "fetch", "-h")[0]
-        assert "  fetch\n" in tree.dev(verb, "--help")[0]
-        assert "there is no" in tree.dev(verb, "none", "--help", status=2)[1]
-
-    def test_is_that_of_the_program_itself_once_there_is_an_environment(self, ready: Tree) -> None:
-        ready.dev("demo")
-        ready.dev("demo", "--help")
-        assert ready.calls("connectors.cli")[-1] == "python -m connectors.cli demo --help"
-
-
 class TestJava:
-    def test_missing_gives_one_line_that_names_the_package(self, tree: Tree) -> None:
-        _, err = tree.dev("test", status=1)
-        assert "openjdk-17-jre-headless" in err
-        assert err.count("\n") == 1
-        assert tree.calls("") == []
-
     def test_java_home_comes_first_then_path_then_folder(self, ready: Tree) -> None:
         assert f"{ready.javas / 'jdk'} (Java 17)" in ready.dev("env")[0]
         ready.java(ready.bin.parent, "21")
@@ -190,30 +137,6 @@ class TestJava:
     def test_old_or_trimmed_one_is_passed_over(self, ready: Tree, version: str, module: str) -> None:
         bad = ready.java(ready.javas / "a", version, module)
         assert f"{ready.javas / 'jdk'} (Java 17)" in ready.dev("env", JAVA_HOME=str(bad))[0]
-
-    @pytest.mark.parametrize("asked", [True, False])
-    def test_installed_when_asked_or_in_ci(self, tree: Tree, asked: bool) -> None:
-        tree.program("uv", UV)
-        new = tree.java(tree.bin / "new", "21")
-        tree.program("id", "#!/bin/sh\necho 0\n")
-        tree.program("apt-get", APT_GET)
-        arguments, ci = (["--install-java"], "") if asked else ([], "true")
-        out, _ = tree.dev(*arguments, "demo", NEW=str(new), FOLDER=str(tree.javas), CI=ci)
-        assert out.startswith(str(tree.javas / "new"))
-        assert [call.split()[-1] for call in tree.calls("apt-get")] == [
-            "-qq",
-            "openjdk-17-jre-headless",
-            "default-jre-headless",
-        ]
-
-    def test_that_cannot_be_installed_is_an_error(self, tree: Tree) -> None:
-        tree.program("id", "#!/bin/sh\necho 0\n")
-        tree.program("apt-get", "#!/bin/sh\nexit 100\n")
-        assert "apt-get could not install Java 17" in tree.dev("demo", status=1, CI="true")[1]
-
-    def test_not_needed_for_check(self, tree: Tree) -> None:
-        tree.program("uv", UV)
-        tree.dev("check")
 
 
 class TestEnvironment:
@@ -252,27 +175,6 @@ class TestEnvironment:
         assert ready.dev("--spark", "4.0", "venv")[0] == f"{ready.root}/.venv-spark-4.0/bin/python\n"
         assert "a version such as 4.0" in ready.dev("--spark", "check", status=2)[1]
 
-    def test_uv_comes_from_the_lock_where_there_is_none(self, tree: Tree) -> None:
-        tree.program("python3", PYTHON)
-        tree.dev("check")
-        assert (tree.root / ".venv-uv" / "requirements").read_text() == "uv==0.9 \\\n    --hash=x\n"
-        assert tree.calls("pip install")[0].endswith("--require-hashes -r .venv-uv/requirements")
-        tree.dev("check")
-        assert len(tree.calls("-m venv")) == 1
-
-    def test_the_uv_of_an_environment_does_not_make_it_again(self, ready: Tree) -> None:
-        ready.dev("check")
-        shutil.move(ready.bin / "uv", ready.root / ".venv" / "bin" / "uv")
-        ready.program("python3", PYTHON)
-        (ready.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-        ready.dev("check", PATH=f"{ready.root}/.venv/bin:{ready.bin}")
-        assert len(ready.calls(" sync ")) == 2
-
-    def test_without_uv_and_python_one_line_names_the_package(self, tree: Tree) -> None:
-        _, err = tree.dev("check", status=1)
-        assert err.startswith("dev: Python 3.11 or newer was not found")
-        assert err.count("\n") == 1
-
     @pytest.mark.parametrize("broken", ["venv", "sync", "--editable"])
     def test_failed_install_is_an_error_and_is_repaired(self, ready: Tree, broken: str) -> None:
         for verb in ("check", "test", "bench"):
@@ -289,11 +191,6 @@ class TestEnvironment:
         first.communicate()
         ready.dev("check")
         assert ready.calls("mypy")
-
-    def test_calls_at_once_install_once(self, ready: Tree) -> None:
-        runs = [ready.start("check", INSTALL_SECONDS="1") for _ in range(4)]
-        assert [(run.communicate(timeout=60), run.returncode)[1] for run in runs] == [0] * 4
-        assert len(ready.calls(" sync ")) == 1
 
 
 class TestRun:
@@ -324,52 +221,17 @@ class TestRun:
             ready.dev(*arguments)
             assert ready.calls("python ")[-1].removeprefix("python ").removeprefix(f"{ready.root}/") == called
 
-    @pytest.mark.parametrize("arguments", [(), ("pubsub-emulator",)])
-    def test_the_emulator_is_started_without_an_install(self, arguments: tuple[str, ...], ready: Tree) -> None:
-        ready.program("python3", PYTHON)
-        ready.dev("servers", *arguments, "--port", "1")
-        assert ready.calls("python ")[-1] == "python -m tests.servers pubsub-emulator --port 1"
-        assert not ready.calls("uv ")
-        assert not (ready.root / ".venv").exists()
-
-    def test_the_emulator_is_started_from_the_environment_that_is_there(self, ready: Tree) -> None:
-        ready.dev("lock")
-        ready.program("python3", "#!/bin/sh\nexit 1\n")
-        ready.dev("servers")
-        assert ready.calls("tests.servers")
-        assert len(ready.calls(" sync ")) == 1
-
-    def test_the_emulator_of_a_python_that_is_too_old_gets_an_install(self, ready: Tree) -> None:
-        ready.program("python3", "#!/bin/sh\nexit 1\n")
-        ready.dev("servers")
-        assert ready.calls(" sync ")
-
-    def test_status_of_the_tests_is_the_status(self, ready: Tree) -> None:
-        ready.dev("test", status=1, BROKEN="pytest")
-
     def test_check_runs_every_step_and_fails_for_any(self, ready: Tree) -> None:
         _, err = ready.dev("check", status=1, BROKEN="ruff mypy")
         assert err.endswith("dev: check failed: ruff ruff mypy\n")
         assert ready.calls("test_house_rules")
 
-    @pytest.mark.parametrize(("verb", "listed"), [("bench", "fetch\n"), ("chaos", "network\n")])
-    def test_programs_are_listed(self, verb: str, listed: str, ready: Tree) -> None:
-        (ready.root / "tests" / "chaos" / "network.py").touch()
-        assert ready.dev(verb)[0] == listed
-
-    def test_the_site_ends_with_its_path_and_without_one_if_it_fails(self, ready: Tree) -> None:
-        assert ready.dev("docs", "--site")[0] == f"{ready.root}/build/site/index.html\n"
-        assert ready.dev("docs", "--site", status=1, BROKEN="tools.site")[0] == ""
-
 
 @pytest.mark.parametrize(
     ("program", "unbuffered"),
     [
-        ("tools/protos.py {folder}", ""),
         ("-m connectors.cli --help", ""),
-        ("-m connectors.cli --version", "1"),
         ("-m connectors.cli doctor", "1"),
-        ("-m connectors.cli doctor --json", ""),
         ("-m connectors.cli spool inspect {folder} --json", "1"),
         ("-m connectors.cli demo --endpoint localhost --json", ""),
     ],
@@ -387,17 +249,3 @@ def test_a_program_whose_output_is_read_no_more_ends_without_a_trace(
     os.close(writing)
     assert "BrokenPipe" not in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_chaos_run_that_is_asked_for_help_runs_nothing_else() -> None:
-    names = sorted({path.stem for path in (ROOT / "tests" / "chaos").glob("[!_]*.py")} - PYTESTS)
-    code = (
-        "import contextlib, runpy, sys\n"
-        "for name in sys.argv[1:]:\n"
-        "    sys.argv = [name, '--help']\n"
-        "    with contextlib.suppress(SystemExit):\n"
-        "        runpy.run_module(f'tests.chaos.{name}', run_name='__main__', alter_sys=True)\n"
-    )
-    command = [sys.executable, "-c", code, *names]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert re.findall(r"^usage: ./dev chaos (\w+) ", done.stdout, re.MULTILINE) == names

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from connectors.core.errors import ConnectorError
 from tests.chaos.hostile import attempt_all
-from tests.chaos.report import Report, page
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, read_log, run_attempts
-from tests.chaos.rigs.hostile_job import KINDS
 
 
 def raising(error: BaseException) -> Attempt:
@@ -90,24 +87,3 @@ def test_a_process_that_is_ended_by_a_signal_is_counted_and_the_kind_goes_on(
     assert not found["ok"]
     assert found["counts"] == {"attempts": 3, "same": 2, "refused": 0, "wrong": 1}
     assert "attempt 1 ended its process by -11" in found["faults"][0]
-
-
-def test_the_page_shows_what_became_of_each_kind_and_what_was_wrong() -> None:
-    fixed = {"what": "hostile", "commit": "0123456789", "ended": "2026-11-26", "versions": {"python": "3.11"}}
-    good: dict[str, Any] = {"trial": "kpl", "part": "kpl", "ok": True, "what": "aggregates", "faults": []}
-    good |= {"counts": {"attempts": 1000, "same": 900, "refused": 100, "wrong": 0}, "codes": {"CODE": 100}}
-    bad = {
-        **good,
-        "ok": False,
-        "what": "texts",
-        "faults": ["attempt 3: it hangs"],
-        "counts": {"attempts": 5, "wrong": 2},
-    }
-    text = page(Report({"hostile": {**fixed, "trials": [good, bad]}}))
-    assert "| aggregates | 1,000 | 900 same | 100 | `CODE` | 0 |" in text
-    assert "| texts | 5 |  | 0 | `CODE` | **2**: attempt 3: it hangs |" in text
-    assert "1,005 attempts" in text
-
-
-def test_each_kind_has_a_name_and_says_what_is_tried() -> None:
-    assert len({kind.what for kind in KINDS.values()}) == len(KINDS) > 15

@@ -70,17 +70,10 @@ def test_lowest_lock_has_the_lower_bounds() -> None:
         assert exact.specifier.contains(locked[requirement.name]), line
 
 
-def test_every_requirement_has_its_reason() -> None:
-    lines = (ROOT / "pyproject.toml").read_text().splitlines()
-    for line in (*NEEDED, *(line for group in PYPROJECT["dependency-groups"].values() for line in group)):
-        assert [each for each in lines if each.strip().startswith(f'"{line}",  # ')], line
-
-
 def test_all_is_the_sum_of_the_extras() -> None:
-    extras = PYPROJECT["project"]["optional-dependencies"]
-    named = Requirement(extras["all"][0])
+    named = Requirement(EXTRAS["all"][0])
     assert named.name == PYPROJECT["project"]["name"]
-    assert named.extras == set(extras) - {"all", "pandas", "spark", "testing"}
+    assert named.extras == set(EXTRAS) - {"all", "pandas", "spark", "testing"}
 
 
 def test_the_extra_pandas_brings_what_errors_name_and_the_tests_run_with() -> None:
@@ -137,9 +130,7 @@ def test_what_the_wheel_brings_fits_together_and_has_licenses_that_go_with_ours(
     ("text", "good"),
     [
         ("Apache-2.0 OR BSD-3-Clause", True),
-        ("3-Clause BSD License", True),
         ("", False),
-        ("GPL-3.0-only", False),
         ("MIT | License :: OSI Approved :: GNU General Public License v3 (GPLv3)", False),
         ("Custom", False),
     ],

@@ -8,8 +8,7 @@ import pytest
 
 from tests.chaos.rigs.soak_flows import SOAKS, without_marks
 from tests.chaos.rigs.soak_trial import RESHARDS, SoakPlan
-from tests.chaos.soak import judge_again
-from tests.chaos.support.footprint import TOLERANCES, Sample, as_record, verdict
+from tests.chaos.support.footprint import TOLERANCES, Sample, verdict
 
 FLAT = [Sample(float(second), 500, 800, 100, 150, 400, 40, 1.0) for second in range(60)]
 
@@ -25,32 +24,6 @@ def test_growth_of_anything_breaks_the_verdict(name: str) -> None:
     ended = [replace(sample, **{name: getattr(sample, name) * 6}) for sample in FLAT[50:]]
     _, faults = verdict(FLAT[:50] + ended, 60.0)
     assert [fault.partition(" ")[0] for fault in faults] == [name]
-
-
-def test_files_between_two_rounds_of_cleaning_are_no_growth() -> None:
-    rising = [replace(sample, spool_files=40 + 30 * int(sample.second % 10)) for sample in FLAT]
-    assert verdict([*FLAT[:50], *rising[50:]], 60.0)[1] == []
-
-
-def test_a_spool_that_has_just_begun_is_no_measure_of_what_it_keeps() -> None:
-    begun = [replace(FLAT[0], spool_files=2), *FLAT[1:]]
-    measured, faults = verdict(begun, 60.0)
-    assert faults == []
-    assert measured["spool_files"]["first"] == 40
-    risen = [replace(sample, spool_files=90) for sample in FLAT[50:]]
-    assert verdict(begun[:50] + risen, 60.0)[1] == ["spool_files grew from 40 to 90, 70 is allowed"]
-
-
-def test_a_record_is_judged_again_from_its_samples_and_says_so() -> None:
-    samples = [replace(sample, spool_files=2 if number == 0 else 40) for number, sample in enumerate(FLAT)]
-    old = "spool_files grew from 2 to 40, 22.5 is allowed"
-    trial = {"minutes": 1.0, "ok": False, "grown": [old], "samples": as_record(samples)}
-    judged = judge_again({**trial, "faults": [old]}, "abc")
-    assert (judged["ok"], judged["faults"], judged["judged"]) == (True, [], {"commit": "abc", "before": [old]})
-    assert judged["medians"]["spool_files"]["first"] == 40
-    other = judge_again({**trial, "faults": [old, "left behind: x"]}, "abc")
-    assert (other["ok"], other["faults"]) == (False, ["left behind: x"])
-    assert judge_again(judged, "def") == judged
 
 
 def test_a_run_without_latencies_in_its_last_part_does_not_pass() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.chaos.rigs.versions import PRESENT, VersionMissingError, check_out
+from tests.chaos.rigs.versions import PRESENT, check_out
 from tests.chaos.support.record import ROOT
 
 
@@ -31,9 +29,3 @@ def test_the_code_of_a_commit_is_what_its_processes_import_whatever_is_installed
     assert older.imported_from(tmp_path) == tmp_path / "code" / "connectors"
     assert (tmp_path / "code" / "connectors" / "__init__.py").read_text() == "# connectors\n"
     assert PRESENT.imported_from(tmp_path) == ROOT / "connectors"
-
-
-def test_a_clone_without_the_commit_says_what_to_do(tmp_path: Path) -> None:
-    repository(tmp_path / "repository")
-    with pytest.raises(VersionMissingError, match=r"commit 0123abc is not in this clone.*git fetch --unshallow"):
-        check_out("0123abc", tmp_path, tmp_path / "repository")

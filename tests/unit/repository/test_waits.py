@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -45,15 +44,6 @@ def test_each_wait_of_the_code_is_on_the_page_and_each_of_the_page_in_the_code()
     listed = set().union(*map(functions, ROWS))
     assert waits() - listed == set()
     assert listed - waits() - {"kinesis.source.reader._is_end"} == set()  # waits page by page, as `note` does
-
-
-def test_a_wait_that_is_added_is_found(tmp_path: Path) -> None:
-    (tmp_path / "connectors").mkdir()
-    (tmp_path / "connectors/new.py").write_text(
-        "import time\n\nclass A:\n    def b(self):\n        def c():\n            time.sleep(1)\n\n"
-        "def d(queue):\n    queue.get(timeout=1)\n\ndef e(values):\n    values.get('timeout')\n"
-    )
-    assert waits(tmp_path) == {"new.b", "new.d"}
 
 
 @pytest.mark.parametrize("row", SOURCES, ids=lambda row: row[0][:40])
