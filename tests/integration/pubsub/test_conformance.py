@@ -1,8 +1,8 @@
 """The embedded Pub/Sub server and the official emulator behave the same, wherever the emulator is right.
 
 Where it is not, the embedded server follows the service, and tests/unit/testing/pubsub/test_server.py holds it: the
-emulator ignores flow control and filters, has no DetachSubscription, takes messages over 10 MB, attributes beyond the
-limits and ack deadlines below 10 s, and gives at most 100 messages a Pull.
+emulator ignores flow control and filters, takes messages over 10 MB, attributes beyond the limits and ack deadlines
+below 10 s, and gives at most 100 messages a Pull. test_client.py has DetachSubscription, which the emulator lacks.
 """
 
 from __future__ import annotations

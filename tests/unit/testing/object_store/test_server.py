@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pytest
 
 from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.process import ServerProcess
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,6 @@ def test_a_range_is_a_part(server: ObjectStoreServer, wanted: str, status: int, 
     found = ask(server.address, "GET", "/b/k", Range=wanted)
     assert (found.status, found.body) == (status, body)
     assert found.headers["content-range"].endswith("/10")
-
-
-def test_a_range_outside_and_a_key_that_is_not_there_are_errors(server: ObjectStoreServer) -> None:
-    ask(server.address, "PUT", "/b/k", b"0123456789")
-    assert ask(server.address, "GET", "/b/k", Range="bytes=10-").status == 416
-    assert ask(server.address, "GET", "/b/other").status == 404
-    assert ask(server.address, "HEAD", "/other/k").status == 404
-    assert ask(server.address, "GET", "/b/k?acl").status == 501
 
 
 def test_a_list_goes_on_with_its_token_and_groups_by_the_delimiter(server: ObjectStoreServer) -> None:
@@ -127,9 +118,3 @@ def test_only_the_buckets_and_the_key_that_were_named_are_let_in() -> None:
         assert ask(server.address, "PUT", "/mine/1", b"x").status == 403
         assert ask(server.address, "PUT", "/mine/1", b"x", Authorization=authorization).status == 200
         assert ask(server.address, "PUT", "/other/1", b"x", Authorization=authorization).status == 404
-
-
-def test_it_runs_as_a_program() -> None:
-    with ServerProcess("connectors.testing.object_store", ["--exit-with-parent"]) as process:
-        assert ask(process.endpoint, "PUT", "/b/1", b"x").status == 200
-        assert ask(process.endpoint, "GET", "/b/1").body == b"x"

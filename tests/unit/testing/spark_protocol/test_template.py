@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,28 +82,6 @@ def test_it_has_its_pipes_and_its_socket_and_nothing_of_the_process_that_forked_
     assert found["standard"] == ["pipe", "pipe", "pipe"]
     assert len(found["descriptors"]) == 5, "three pipes, the socket, and the folder that is listed"
     assert found["interrupt"]
-
-
-def test_it_has_imported_nothing_of_the_pack() -> None:
-    needed = ("connectors.testing.spark_protocol.", "connectors.core.errors", "connectors.core.processes.interpreter")
-    packages = {"connectors", "connectors.core", "connectors.core.processes", "connectors.testing"}
-    assert [name for name in facts()["of the pack"] if name not in packages and not f"{name}.".startswith(needed)] == []
-
-
-def test_a_signal_is_its_exit_code(forked: ForkedProcess) -> None:
-    assert forked.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        forked.wait(0)
-    forked.send_signal(signal.SIGKILL)
-    assert forked.wait(60) == -signal.SIGKILL
-    forked.send_signal(signal.SIGKILL)  # nobody else gets it
-    assert forked.poll() == -signal.SIGKILL
-
-
-def test_one_that_ends_by_itself_shows_its_code_and_what_it_wrote() -> None:
-    with ended(fork_reader(child_environment())) as process:
-        assert process.wait(60) == 1
-        assert b"get_sock_file_to_executor" in process.stdout.read(), "what raised, as nobody listens"
 
 
 def test_when_the_process_that_forks_is_killed_the_next_reader_has_another_one() -> None:

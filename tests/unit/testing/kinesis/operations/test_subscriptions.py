@@ -116,19 +116,6 @@ class TestConsumers:
         server.jump(11)
         assert data_of(next(consumer.subscribe())) == []
 
-    def test_sixth_consumer_in_creation_and_twenty_first_are_refused(
-        self, consumer: Consumer, server: KinesisServer
-    ) -> None:
-        server.set_transition(10)
-        for number in range(5):
-            consumer.register(f"slow-{number}")
-        refused("LimitExceededException", consumer.register, name="slow-5")
-        server.jump(11)
-        server.set_transition(0)
-        for number in range(14):
-            consumer.register(f"quick-{number}")
-        refused("LimitExceededException", consumer.register, name="quick-14")
-
 
 class TestEvents:
     def test_records_are_pushed_as_they_arrive(self, consumer: Consumer, server: KinesisServer) -> None:
@@ -357,31 +344,6 @@ class TestHttp2:
         assert (record["SequenceNumber"], record["PartitionKey"]) == (str(number), "key")
         assert set(http2.statuses.values()) == {"200"}
 
-    def test_large_events_pass_through_a_small_window(
-        self, consumer: Consumer, server: KinesisServer, http2: Http2
-    ) -> None:
-        server.fill(consumer.stream, 3000, 1000)
-        events = http2.events(self.subscribe(http2, consumer))
-        found = 0
-        while found < 3000:
-            found += len(next(events)["Records"])
-        assert found == 3000
-
-    def test_client_that_does_not_read_holds_up_only_itself(
-        self, consumer: Consumer, server: KinesisServer, http2: Http2
-    ) -> None:
-        server.fill(consumer.stream, 20_000, 1000)
-        http2.acknowledges = False
-        stream_id = self.subscribe(http2, consumer)
-        while stream_id not in http2.statuses:
-            http2.receive()
-        assert consumer.put(b"others go on")
-        assert [found.events < 10 for found in server.subscriptions(consumer.stream)] == [True]
-        server.jump(31)
-        server.jump(31)
-        while server.subscriptions(consumer.stream):
-            server.jump(1)
-
     def test_tls_chooses_the_version_of_http(self, tmp_path: Path) -> None:
         folder = make_certificates(tmp_path / "certificates")
         trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
@@ -397,10 +359,3 @@ class TestHttp2:
             client = kinesis_client(secure.tls_url, verify=str(folder / "ca.pem"))
             assert client.list_streams()["StreamNames"] == ["orders"]
             assert secure.calls("ListShards")
-
-    def test_other_operations_are_answered_too(self, consumer: Consumer, http2: Http2) -> None:
-        stream_id = http2.request("ListShards", {"StreamName": consumer.stream})
-        other = http2.request("ListShards", {"StreamName": "absent"})
-        while not {stream_id, other} <= http2.ended:
-            http2.receive()
-        assert http2.statuses == {stream_id: "200", other: "400"}
