@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.core.errors import ServiceUnavailableError
 from tests.servers.toxiproxy import Proxy, Toxic, Toxiproxy, find_toxiproxy
 
 PATIENCE = 30.0
@@ -84,21 +83,3 @@ def test_a_disabled_proxy_cuts_and_refuses_until_it_is_healed(proxy: Proxy) -> N
             connect(proxy)
     proxy.heal()
     connect(proxy).close()
-
-
-def test_a_reset_comes_as_a_reset(proxy: Proxy) -> None:
-    reset = Toxic("reset_peer")
-    proxy.add(reset)
-    with connect(proxy) as client:
-        client.sendall(b"reset")
-        with pytest.raises(ConnectionResetError):
-            client.recv(10)
-    proxy.remove(reset)
-    with connect(proxy) as client:
-        client.sendall(b"here")
-        assert client.recv(10) == b"here"
-
-
-def test_what_toxiproxy_refuses_is_said(proxy: Proxy) -> None:
-    with pytest.raises(ServiceUnavailableError, match="invalid toxic type"):
-        proxy.add(Toxic("laziness"))
