@@ -22,36 +22,3 @@ def test_a_record_has_the_ratio_of_the_medians_and_that_of_each_round(
     assert (rate["ratio"], rate["rounds"]) == (2, [1, 3, 2])
     assert (wait["ratio"], wait["rounds"]) == (1, [0.5, 1.5])
     assert capsys.readouterr().out.splitlines()[-2:] == ["ratio one rate: 2.00", "ratio one wait: 1.00"]
-
-
-def test_sides_with_other_numbers_of_rounds_have_a_ratio_without_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "record.json"
-    monkeypatch.setenv(RECORD, str(path))
-    Benchmark("one").compare("rate", Side("ours", [10, 30, 20]), Side("theirs", [10]), "rows/s")
-    assert json.loads(path.read_text())["ratios"][0]["rounds"] == []
-
-
-def test_rows_of_a_table_are_printed_under_one_head_and_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "record.json"
-    monkeypatch.setenv(RECORD, str(path))
-    benchmark = Benchmark("one")
-    benchmark.row("By size", {"size": 1, "s": 0.5})
-    benchmark.row("By size", {"size": 1000, "s": 12.34})
-    benchmark.note("big", "did not keep up")
-    record = json.loads(path.read_text())
-    assert record["tables"] == {"By size": [{"size": 1, "s": 0.5}, {"size": 1000, "s": 12.34}]}
-    assert record["notes"] == [{"case": "big", "note": "did not keep up"}]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == [
-        "By size",
-        "",
-        "| size | s |",
-        "|---|---|",
-        "| 1 | 0.5 |",
-        "| 1,000 | 12.3 |",
-        "big: did not keep up",
-    ]

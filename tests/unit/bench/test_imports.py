@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 
@@ -29,10 +27,3 @@ def test_no_two_modules_import_each_other() -> None:
     graph = siblings(BENCH)
     assert graph["pubsub_scale"] >= {"_common", "_scale_cluster"}
     TopologicalSorter(graph).prepare()
-
-
-def test_a_cycle_is_found(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("import two\n")
-    (tmp_path / "two.py").write_text("def later():\n    from one import name\n")
-    with pytest.raises(CycleError):
-        TopologicalSorter(siblings(tmp_path)).prepare()

@@ -5,20 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from _load_generator import SIZE, run
-from _ready_rows import DueRows, Part, stamps
+from _ready_rows import DueRows
 
 BEGIN = 1_700_000_000_000_000_000
-
-
-def test_times_are_read_from_values_of_all_chunks_and_slices() -> None:
-    values = [number.to_bytes(8, "little") + b"filling" for number in range(100, 110)]
-    chunks = [pa.array(values[:4], pa.binary()), pa.array([], pa.binary()), pa.array(values, pa.large_binary())[4:]]
-    found = stamps(pa.chunked_array([chunk.cast(pa.binary()) for chunk in chunks]))
-    assert found.tolist() == list(range(100, 110))
-    assert stamps(pa.chunked_array([], pa.binary())).tolist() == []
 
 
 def test_a_generator_sends_all_that_was_due_with_times_and_numbers() -> None:
@@ -48,17 +39,6 @@ def test_a_slow_system_is_asked_for_no_less_and_the_lateness_is_reported() -> No
     assert report["late_p99_ms"] > 35
 
 
-def test_numbers_go_on_from_run_to_run() -> None:
-    seen: list[int] = []
-
-    def send(_topic: str, values: list[bytes]) -> None:
-        seen.extend(int.from_bytes(value[8:16], "little") for value in values)
-
-    for _ in range(2):
-        run(send, "topic", 1000, 0.05, 0.01)
-    assert len({*seen}) == 100
-
-
 def test_rows_that_are_due_come_to_be_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: BEGIN + 2_500_000)
     source = DueRows({"begin": str(BEGIN), "rate": "2000", "size": "16", "partitions": "2"})
@@ -71,18 +51,3 @@ def test_rows_that_are_due_come_to_be_by_the_clock(monkeypatch: pytest.MonkeyPat
     due = sorted(int.from_bytes(value[:8], "little") - BEGIN for value in values)
     assert due == [0, 500_000, 1_000_000, 1_500_000, 2_000_000]
     assert not stream.partitions(end, end)
-
-
-def test_ready_rows_are_as_many_as_asked_for() -> None:
-    stream = _load_ready(rows=25, arrow_rows=10)
-    (part,) = stream.partitions({"batches": 0}, {"batches": 1})
-    assert part == Part(0, 25)
-    assert [batch.num_rows for batch in stream.read(part)] == [10, 10, 5]
-
-
-def _load_ready(rows: int, arrow_rows: int) -> object:
-    from _ready_rows import ReadyRows  # noqa: PLC0415 - of one test
-
-    options = {"rows": str(rows), "size": "3", "batches": "1", "partitions": "1", "rowsPerBatch": str(arrow_rows)}
-    source = ReadyRows(options)
-    return source.streamReader(source.schema())
