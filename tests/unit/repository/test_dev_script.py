@@ -41,12 +41,8 @@ case "$1 $2" in
 esac
 """
 JAVA = """#!/bin/sh
-if [ "$1" = --add-modules=jdk.incubator.vector ] && [ "{module}" = no ]; then
-    echo "Error: Module jdk.incubator.vector not found" >&2
-    exit 1
-fi
 echo "    java.home = $(cd "$(dirname "$0")/.." && pwd)" >&2
-echo "    java.specification.version = {version}" >&2
+echo "    java.specification.version = 17" >&2
 """
 
 
@@ -80,10 +76,6 @@ class Tree:
         program.write_text(text)
         program.chmod(0o755)
         return program
-
-    def java(self, home: Path, version: str = "17", module: str = "yes") -> Path:
-        self.program(home / "bin" / "java", JAVA.format(version=version, module=module))
-        return home
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -121,22 +113,8 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 def ready(tree: Tree) -> Tree:
     """A tree on whose machine uv and Java are found."""
     tree.program("uv", UV)
-    tree.java(tree.javas / "jdk")
+    tree.program(tree.javas / "jdk" / "bin" / "java", JAVA)
     return tree
-
-
-class TestJava:
-    def test_java_home_comes_first_then_path_then_folder(self, ready: Tree) -> None:
-        assert f"{ready.javas / 'jdk'} (Java 17)" in ready.dev("env")[0]
-        ready.java(ready.bin.parent, "21")
-        assert f"{ready.bin.parent} (Java 21)" in ready.dev("env", PATH=f"{ready.bin}:{ready.bin.parent}/bin")[0]
-        home = ready.java(ready.bin / "my home", "25")
-        assert f"{home} (Java 25)" in ready.dev("env", JAVA_HOME=str(home))[0]
-
-    @pytest.mark.parametrize(("version", "module"), [("1.8", "no"), ("11", "yes"), ("21", "no")])
-    def test_old_or_trimmed_one_is_passed_over(self, ready: Tree, version: str, module: str) -> None:
-        bad = ready.java(ready.javas / "a", version, module)
-        assert f"{ready.javas / 'jdk'} (Java 17)" in ready.dev("env", JAVA_HOME=str(bad))[0]
 
 
 class TestEnvironment:
@@ -160,20 +138,6 @@ class TestEnvironment:
         ready.root = ready.root.rename(ready.root.with_name("another tree"))
         assert made() == 1
         assert made() == 0
-
-    def test_the_lowest_versions_have_one_of_their_own_with_the_oldest_python(self, ready: Tree) -> None:
-        (ready.root / "requirements-lowest.lock").write_text("numpy==0.1\n")
-        ready.dev("--lowest", "check")
-        assert ready.calls("uv venv")[0].endswith("--python 3.11 .venv-lowest")
-        assert ready.calls("sync")[0].endswith("--require-hashes requirements-lowest.lock")
-
-    def test_another_spark_has_one_of_its_own(self, ready: Tree) -> None:
-        ready.dev("--spark", "4.0", "check")
-        ready.dev("--spark", "4.0", "check")
-        (installed,) = ready.calls("pyspark")
-        assert installed == "uv pip install --python .venv-spark-4.0/bin/python pyspark==4.0.* pandas>=2.2,<3"
-        assert ready.dev("--spark", "4.0", "venv")[0] == f"{ready.root}/.venv-spark-4.0/bin/python\n"
-        assert "a version such as 4.0" in ready.dev("--spark", "check", status=2)[1]
 
     @pytest.mark.parametrize("broken", ["venv", "sync", "--editable"])
     def test_failed_install_is_an_error_and_is_repaired(self, ready: Tree, broken: str) -> None:

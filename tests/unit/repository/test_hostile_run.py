@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import ConnectorError
-from tests.chaos.hostile import attempt_all
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, read_log, run_attempts
 
 
@@ -70,20 +68,3 @@ def test_an_attempt_that_ended_its_process_is_wrong_and_the_next_number_follows(
     assert counts == {"same": 2, "bad_rows": 2, "wrong": 1, "CODE": 1}
     assert (wrong, following) == ([(2, "")], 4)
     assert read_log("0 same=1\n1 ")[2] == 2
-
-
-def test_a_process_that_is_ended_by_a_signal_is_counted_and_the_kind_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "python"
-    program.write_text(
-        f"#!{sys.executable}\nimport os, sys\nfirst = int(sys.argv[sys.argv.index('--first') + 1])\n"
-        "log = open(sys.argv[5] + '/log', 'a')\nlog.write(f'{first} same=1\\n')\n"
-        "if first > 1: sys.exit(0)\nlog.write(f'{first + 1} '); log.flush(); os.kill(os.getpid(), 11)\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    found = attempt_all(tmp_path, "texts", 7, 60)
-    assert not found["ok"]
-    assert found["counts"] == {"attempts": 3, "same": 2, "refused": 0, "wrong": 1}
-    assert "attempt 1 ended its process by -11" in found["faults"][0]

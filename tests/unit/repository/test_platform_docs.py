@@ -73,16 +73,6 @@ def test_what_the_stream_names_is_in_the_manifest() -> None:
     )
 
 
-def test_the_image_has_the_user_and_the_entry_point_that_kubernetes_needs() -> None:
-    text = (ROOT / "docker/Dockerfile").read_text(encoding="utf-8")
-    assert re.search(r"^USER 185$", text, re.MULTILINE)
-    assert 'ENTRYPOINT ["tini", "--", "/usr/local/bin/entrypoint.sh"]' in text
-    [home] = re.findall(r"SPARK_HOME=(\S+)", text)
-    [python] = re.findall(r"^FROM python:(3\.\d+)\.\S+$", text, re.MULTILINE)
-    assert home == f"/usr/local/lib/python{python}/site-packages/pyspark"
-    assert (ROOT / "docker/entrypoint.sh").stat().st_mode & 0o111
-
-
 def test_the_recipe_for_conda_requires_what_the_project_does() -> None:
     bounds = [re.sub(r"(>=|==)", r" \1", each) for each in PROJECT["dependencies"]]
     assert RECIPE["requirements"]["run"] == [f"python {PROJECT['requires-python']}", *bounds]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.chaos.rigs.spark_moves import outcome
-from tests.chaos.rigs.upgrades import Flow, RowFlow, Verdict
+from tests.chaos.rigs.upgrades import RowFlow
 from tests.chaos.support.spark_job import LOG_NAME, SINK_NAME
 
 SPARKS = ("4.0.5", "4.1.4", "4.0.5")
@@ -92,26 +92,3 @@ def test_a_run_whose_open_batches_were_repeated_equally_is_ok(tmp_path: Path) ->
 def test_a_run_that_went_wrong_fails_and_says_how(run: Run, faults: list[str], tmp_path: Path) -> None:
     found = run.outcome(tmp_path)
     assert (found["ok"], found["faults"]) == (False, faults)
-
-
-class CopiedFlow(Flow):
-    """A copy from Kafka to Kafka, with a verdict."""
-
-    def publish(self) -> None: ...
-
-    def plan(self, *, is_held: bool) -> dict[str, Any]:
-        raise NotImplementedError(is_held)
-
-    def is_done(self) -> bool:
-        return True
-
-    def is_in_batch(self) -> bool:
-        return False
-
-    def verdict(self) -> Verdict:
-        return Verdict({"messages": 6, "doubled": 1}, ["1 doubled"])
-
-
-def test_a_copy_that_has_a_record_twice_fails(tmp_path: Path) -> None:
-    found = outcome(CopiedFlow(tmp_path / "flow"), SPARKS, [])
-    assert (found["ok"], found["faults"], found["counts"]["doubled"]) == (False, ["1 doubled"], 1)
