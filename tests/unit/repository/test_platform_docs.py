@@ -110,22 +110,3 @@ def test_policies_and_manifests_on_a_page_can_be_read(name: str) -> None:
 def test_the_job_in_the_manifest_names_what_exists() -> None:
     [job] = [each["data"]["orders.py"] for each in MANIFEST if each["kind"] == "ConfigMap"]
     assert violations(Page(Path("docs/page.md"), f"```python\n{job}```")) == []
-
-
-def missing_in(found: Any, wanted: Any, path: str = "") -> list[str]:
-    """The paths of what is wanted and is not found, or differs."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        keys = list(wanted)
-    elif isinstance(wanted, list) and isinstance(found, list) and len(found) == len(wanted):
-        keys = list(range(len(wanted)))
-    else:
-        return [] if found == wanted else [path]
-    return [
-        line
-        for key in keys
-        for line in (
-            [f"{path}.{key}"]
-            if isinstance(found, dict) and key not in found
-            else missing_in(found[key], wanted[key], f"{path}.{key}")
-        )
-    ]
