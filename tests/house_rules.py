@@ -350,8 +350,11 @@ def no_mocks(tree: Path) -> list[str]:
 
 # Patches of private names that tests may make, by file and name. No public name does the same to what is not ours.
 EXCEPTED_PATCHES = {
-    ("tests/integration/kafka/test_exactly_once.py", "_partitionId"): "of Spark's TaskContext, which its worker fills",
-    ("tests/integration/kafka/test_exactly_once.py", "_localProperties"): "of Spark's TaskContext, as above",
+    (
+        "tests/integration/kafka/sink/test_exactly_once.py",
+        "_partitionId",
+    ): "of Spark's TaskContext, which its worker fills",
+    ("tests/integration/kafka/sink/test_exactly_once.py", "_localProperties"): "of Spark's TaskContext, as above",
     ("tests/spark/test_kafka.py", "_gateway"): "of PySpark, which keeps the gateway of a JVM that has ended",
     ("tests/spark/test_kafka.py", "_jvm"): "of PySpark, as above",
     ("tests/unit/observe/test_failure.py", "_stackTrace"): "of PySpark's exceptions, which a JVM fills",

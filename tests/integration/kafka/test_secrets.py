@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.kafka.datasource import KafkaDataSource
-from tests.integration.kafka.test_batch import OIDC, secured
+from tests.integration.kafka.source.test_batch import OIDC, secured
 from tests.servers.kafka_broker import PASSWORD
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_rig import KafkaRig
