@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import connectors
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
+from tests.house_rules import module_name
 from tests.support import docs_facts
 from tests.support.docs_facts import ROOT, Page, pages, violations
 from tests.support.documents import blocks
@@ -157,12 +158,13 @@ def test_a_server_of_connectors_testing_is_public_or_a_part_of_one() -> None:
 
 def test_every_option_of_every_class_of_options_has_a_section_on_the_page_of_its_package() -> None:
     """Packages without a page, as registry and spool, have their options on pages of others."""
-    modules = [each.name for each in pkgutil.walk_packages(connectors.__path__, "connectors.")]
+    root = ROOT / "connectors"
+    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py") if "testing" not in path.parts}
     kinds = {
         kind
-        for name in modules
-        if ".options" in name
-        for kind in vars(importlib.import_module(name)).values()
+        for path, text in texts.items()
+        if "connectors.core.options.declaration import" in text
+        for kind in vars(importlib.import_module(module_name(ROOT, path))).values()
         if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")
     }
     options = {(kind.__module__.split(".")[1], one.name) for kind in kinds for one in declared_options(kind).values()}
