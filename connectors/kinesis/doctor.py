@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from connectors.core.diagnostics import CHECKS, Finding, reach, run_checks
 from connectors.core.errors import AccessDeniedError, SourceGoneError
+from connectors.core.retry import wait_out
 from connectors.kinesis import FORMAT
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
@@ -43,21 +43,21 @@ def _results(raw: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[str
     credentials = client.credentials()
     # A response of any kind, also a refusal, means that the credentials are accepted.
     with suppress(AccessDeniedError, SourceGoneError):
-        patiently(partial(client.describe, options.streams[0]), options)
+        wait_out(partial(client.describe, options.streams[0]), options.outage_rule)
     yield f"accepted ({credentials}{f', as {options.role_arn}' if options.role_arn else ''})"
     listings = {stream: _listing(client, stream, options) for stream in options.streams}
     yield "; ".join(map(_describe, listings.values()))
     for stream, listing in listings.items():
         shard = min((name for name, listed in listing.shards.items() if not listed.closed), default=None)
         if shard is not None:
-            iterator = patiently(partial(client.iterator, stream, shard, TRIM), options)
-            patiently(partial(client.records, iterator, 1, stream, shard), options)
+            iterator = wait_out(partial(client.iterator, stream, shard, TRIM), options.outage_rule)
+            wait_out(partial(client.records, iterator, 1, stream, shard), options.outage_rule)
     yield "records may be read"
 
 
 def _listing(client: KinesisClient, stream: str, options: KinesisReadOptions) -> Listing:
-    patiently(partial(client.describe, stream), options)
-    return patiently(partial(client.listing, stream), options)
+    wait_out(partial(client.describe, stream), options.outage_rule)
+    return wait_out(partial(client.listing, stream), options.outage_rule)
 
 
 def _describe(listing: Listing) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.pool import Cache
-from connectors.core.retry import wait_out
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
-
-T = TypeVar("T")
 
 _CONNECTIONS: Final = 16
 """A task reads so many shards at a time."""
@@ -27,10 +22,3 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
     from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - see the top
 
     return _clients.get((os.getpid(), options), lambda: KinesisClient(options, _CONNECTIONS))
-
-
-def patiently(
-    attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
-) -> T:
-    """Call until it succeeds, fails for good, an outage has lasted too long, or ``sleep`` returns True."""
-    return wait_out(attempt, options.outage_rule, sleep=sleep)

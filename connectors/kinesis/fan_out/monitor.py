@@ -40,12 +40,13 @@ from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
 from connectors.kinesis.shards import Listing, Seen
 from connectors.kinesis.source.scheduler import Job
-from connectors.kinesis.source.shard_monitor import PollTask, PushSource, ShardMonitor
+from connectors.kinesis.source.shard_monitor import PushSource, ShardMonitor
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
+    from connectors.kinesis.source.latest_record import PollTask
     from connectors.spool.fetching.group import FetcherStatus
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.client.shared import patiently
+from connectors.core.retry import wait_out
 from connectors.kinesis.sink.aggregates import Packer, Packing
 from connectors.kinesis.sink.requests import LANES, Answered, Attempts, Requests, Sleep, put_in_order
 
@@ -81,7 +81,7 @@ class _Packers:
         return packer.add([*rows, *waiting])
 
     def _ranges(self, stream: str) -> list[HashRange]:
-        return patiently(lambda: self._client.hash_ranges(stream), self._settings.client)
+        return wait_out(lambda: self._client.hash_ranges(stream), self._settings.client.outage_rule)
 
 
 class AggregateWriter:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client.shared import patiently, shared_client
+from connectors.core.retry import wait_out
+from connectors.kinesis.client.shared import shared_client
 from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregateWriter
 from connectors.kinesis.sink.requests import (
     LANES,
@@ -48,7 +49,7 @@ def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: s
 
     Raises an `OptionError` for such a stream if ``needs_keys`` names an option that cannot be kept there.
     """
-    summary = patiently(lambda: client.describe(stream), options)
+    summary = wait_out(lambda: client.describe(stream), options.outage_rule)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
         if needs_keys:
             what = f"The stream ignores partition keys, so {needs_keys}=true cannot be kept"

@@ -10,7 +10,7 @@ from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, 
 from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
 from connectors.kinesis.source.latest_record import PLANNING_SECONDS
 from connectors.kinesis.source.micro_batch import check_named
-from connectors.kinesis.source.reader import first_record
+from connectors.kinesis.source.pages import first_record
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Finding a shard's latest record without reading the shard: the service has no call that names it.
+"""Polling a shard for its latest record without reading the shard: the service has no call that names it.
 
 A record that was seen is a legal end of a batch. So the driver follows a shard one record at a time; when more lies
 ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where little is
@@ -10,23 +10,34 @@ search finds. The next round goes on from there while the first batch runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import Outage
+from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
 from connectors.kinesis.shards import Seen, is_after
-from connectors.kinesis.source.reader import Progress, iterator_or_oldest
+from connectors.kinesis.source.pages import Pace, Progress, is_above_limits, iterator_or_oldest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page
 
 PLANNING_SECONDS: Final = 60.0
-CALLS_A_STEP: Final = 2
+_CALLS_A_STEP: Final = 2
+_BURST: Final = 3
+"""Calls that a shard gets at once after a pause: with two a second, and those of a second reader, no more than the
+service takes."""
+BUSY_CALLS: Final = 4
+"""While a batch reads a shard, its tasks make three of four calls."""
+_SEARCHING: Final = 0.7
+"""What a call of a search counts for while no task reads the shard: 3.6 a second by default, evenly spaced, so that
+one of the service's five is left to others."""
 _WIDER: Final = 10
 _PAGE_RECORDS: Final = 10_000
 _PAGE_BYTES: Final = 1 << 20
@@ -68,7 +79,8 @@ class LatestRecord:
     """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
 
     The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``. A
-    round whose pages lead nowhere for ``patience`` seconds ends with what was seen. Each call is made by ``counted``.
+    round whose pages lead nowhere for ``patience`` seconds ends with what was seen. Each call is made by ``counted``,
+    which is told whether it is ``searching``.
     """
 
     def __init__(
@@ -81,7 +93,7 @@ class LatestRecord:
         window_ms: int,
         oldest_ms: int,
         patience: float = PLANNING_SECONDS,
-        counted: Callable[[Callable[[], Page]], Page] = lambda call: call(),
+        counted: Callable[..., Page] = lambda call, **_searching: call(),
     ) -> None:
         self._client = client
         self._counted = counted
@@ -101,6 +113,7 @@ class LatestRecord:
         """Of the records seen last, on average."""
         self._exact_ms: int | None = None
         self._calls = 0
+        self._searching = False
         self.progress = Progress(stream, shard, patience)
         self.is_stalled = False
         """Whether the last round ended because its pages led nowhere."""
@@ -110,19 +123,21 @@ class LatestRecord:
         self.found_any = False
         """Whether the last round has seen a record."""
 
-    def step(self, *, exact: bool) -> int:
+    def step(self, *, exact: bool, searching: bool = False) -> int:
         """Do a part of a round: one call, or two; return how many. After an error the step can be repeated.
 
-        With ``exact`` a round goes up to the record that is the newest when the round begins.
+        With ``exact`` a round goes up to the record that is the newest when the round begins; ``searching`` is for
+        ``counted``.
         """
         self._calls = 0
+        self._searching = searching
         if self.settled:
             self.found_any = False
             self._exact_ms = None
             self.progress.restart()
         self.settled = self.is_stalled = False
         try:
-            while not self.settled and self._calls < CALLS_A_STEP:
+            while not self.settled and self._calls < _CALLS_A_STEP:
                 if self._times is None:
                     self._follow(exact=exact)
                 else:
@@ -137,7 +152,7 @@ class LatestRecord:
 
     @property
     def is_searching(self) -> bool:
-        """Whether more lies ahead than was seen, and the place of the newest record is not known yet."""
+        """Whether more lies ahead than was seen, and the newest record has not been located."""
         return self._times is not None or (self._walking and not self.settled)
 
     def skip_to(self, seen: Seen) -> None:
@@ -216,7 +231,8 @@ class LatestRecord:
 
     def _page(self, iterator: str, limit: int) -> Page:
         self._calls += 1
-        page = self._counted(partial(self._client.records, iterator, limit, self._stream, self._shard))
+        call = partial(self._client.records, iterator, limit, self._stream, self._shard)
+        page = self._counted(call, searching=self._searching)
         self.is_stalled = self.progress.note(page)
         if page.records:
             self._record_bytes = max(1, page.data_size // len(page.records))
@@ -259,3 +275,116 @@ class LatestRecord:
             # Nothing came until then: so an idle shard has few empty pages, and its last record may be trimmed.
             return at_time(max(clean_ms - _SKEW_MS, begin.number if begin.kind is Kind.TIME else 0))
         return begin if self.seen.number is None else after(self.seen.number)
+
+
+class Pacer:
+    """Spaces the calls of this process to each shard, which others read too; most are left to tasks of a busy one."""
+
+    def __init__(self, period: float, rate: float) -> None:
+        self._new_pace = partial(Pace, period, rate, _BURST, rested=True)
+        self.above_limits = False
+        """Whether a page was ever seen that a shard of AWS does not take in its time."""
+        self._busy: frozenset[ShardKey] = frozenset()
+        self._paces: dict[ShardKey, Pace] = {}
+
+    def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
+        """Leave most calls to the tasks that read these shards; return those that are not busy any more."""
+        before, self._busy = self._busy, frozenset()
+        for key in shards:
+            self._pace(key).begin()  # the first call of the task
+        self._busy = frozenset(shards)
+        idle = before - self._busy
+        for key in idle:
+            self._pace(key).forgive()  # calls that were left to the task
+        return idle
+
+    def wait_seconds(self, key: ShardKey, calls: int = 1, *, searching: bool = False) -> float:
+        """Return the seconds until so many calls to a shard may be made."""
+        return self._pace(key).wait_seconds(calls, spread=searching or key in self._busy)
+
+    def counted(self, key: ShardKey, call: Callable[[], Page], *, searching: bool = False) -> Page:
+        """Make a call now, and count it and what it brings."""
+        pace = self._pace(key)
+        pace.begin(BUSY_CALLS if key in self._busy else _SEARCHING if searching else 1)
+        page = call()
+        pace.add_bytes(page.data_size)
+        self.above_limits = self.above_limits or is_above_limits(page)
+        return page
+
+    def end_search(self, key: ShardKey) -> None:
+        """Let no burst follow calls that were closer together than those to come."""
+        self._pace(key).begin()
+
+    def _pace(self, key: ShardKey) -> Pace:
+        pace = self._paces.get(key)
+        return pace if pace is not None else self._paces.setdefault(key, self._new_pace())
+
+
+@dataclass(eq=False)
+class PollTask:
+    """Polls one shard for its latest record, by calls that the pacer spaces; what a monitor notes of it is here too.
+
+    ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
+    monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
+    ``fresh_as_of`` when the last finished one did. ``searching`` is whether a step belongs to a search for the newest
+    record, or to the first round, for which the first rows wait.
+    """
+
+    key: ShardKey
+    latest: LatestRecord
+    outage: Outage
+    pacer: Pacer
+    seen: Seen = field(default_factory=Seen)
+    pushed: Seen = field(default_factory=Seen)
+    exact: bool = False
+    searching: bool = True
+    wanted: float = -1.0
+    began: float | None = None
+    fresh_as_of: float = -1.0
+    idle_rounds: int = 0
+    cpu_seconds: float = 0.0
+    expired: bool = False
+
+    def is_done(self, asked: float) -> bool:
+        """Return whether a round is over that began after a time, or none is needed."""
+        return self.seen.ended or self.fresh_as_of >= asked
+
+    def step(self, *, exact: bool) -> float | None:
+        """Make the next call or two; return None when they were made, else the seconds until they are to be made.
+
+        Raises a `ConnectorError` when an outage has lasted too long.
+        """
+        now = time.monotonic()
+        self.searching = self.fresh_as_of < 0 or self.latest.is_searching
+        if (wait := self.pacer.wait_seconds(self.key, _CALLS_A_STEP, searching=self.searching)) > 0:
+            return wait
+        if self.began is None:
+            self.began = now
+            self.latest.skip_to(self.pushed)
+        try:
+            self.latest.step(exact=exact, searching=self.searching)
+        except ConnectorError as error:
+            return self._retry_delay(error)
+        self.outage.reset()
+        self.expired = False
+        return None
+
+    def end_round(self, *, exact: bool) -> None:
+        """Note that a round is over, which went up to the newest record if ``exact``."""
+        self.idle_rounds = 0 if self.latest.found_any else self.idle_rounds + 1
+        if exact or not self.exact:
+            if self.searching:
+                self.pacer.end_search(self.key)
+            self.fresh_as_of = self.began or 0.0
+            self.exact = False
+        self.began = None
+
+    def _retry_delay(self, error: ConnectorError) -> float:
+        if error.code == EXPIRED_ITERATOR and not self.expired:
+            self.expired = True
+            return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
+        try:
+            return self.outage.next_delay_seconds(error)
+        except ConnectorError:
+            self.outage.reset()
+            raise

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
+from connectors.core.retry import wait_out
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
-from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import (
     END,
     Kind,
@@ -45,8 +45,14 @@ from connectors.kinesis.shards import (
     unproven,
     with_unread,
 )
-from connectors.kinesis.source.pace import BYTES_A_SECOND, RECORDS_A_SECOND
-from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished, first_record
+from connectors.kinesis.source.pages import (
+    BYTES_A_SECOND,
+    RECORDS_A_SECOND,
+    ShardPages,
+    check_trimmed,
+    check_vanished,
+    first_record,
+)
 from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 
 if TYPE_CHECKING:
@@ -335,7 +341,7 @@ def check_named(
             if state.position.kind not in {Kind.AFTER, Kind.AT}:
                 continue
             try:
-                patiently(partial(client.iterator, listing.stream, shard, state.position), options)
+                wait_out(partial(client.iterator, listing.stream, shard, state.position), options.outage_rule)
             except ConnectorError as error:
                 if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
                     raise

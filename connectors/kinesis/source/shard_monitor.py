@@ -6,23 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from connectors.core.aws.access import is_of_aws
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Outage, WaitLog
+from connectors.core.retry import Outage, WaitLog, wait_out
 from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.errors import EXPIRED_ITERATOR
-from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.latest_record import CALLS_A_STEP, PLANNING_SECONDS, LatestRecord
-from connectors.kinesis.source.pace import Pace, is_above_limits
-from connectors.kinesis.source.reader import ShardPages
+from connectors.kinesis.source.latest_record import BUSY_CALLS, PLANNING_SECONDS, LatestRecord, Pacer, PollTask
+from connectors.kinesis.source.pages import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:
@@ -36,14 +32,6 @@ _log = logging.getLogger(__name__)
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
 """For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
-_BURST: Final = 3
-"""Calls that a shard gets at once after a pause: with two a second, and those of a second reader, no more than the
-service takes."""
-_BUSY: Final = 4
-"""While a batch reads a shard, its tasks make three of four calls."""
-_SEARCHING: Final = 0.7
-"""What a call of a search counts for while no task reads the shard: 3.6 a second by default, evenly spaced, so that
-one of the service's five is left to others."""
 _PROBE_WINDOW_MS: Final = 1000
 """How far behind the newest record of a busy shard a batch may end: the driver asks for a record this old, instead of
 reading up to the newest."""
@@ -82,124 +70,6 @@ class PushSource:
         """End its processes."""
 
 
-class _Pacer:
-    """Spaces the calls of this process to each shard, which others read too; most are left to tasks of a busy one."""
-
-    def __init__(self, period: float, rate: float) -> None:
-        self._new_pace = partial(Pace, period, rate, _BURST, rested=True)
-        self.above_limits = False
-        """Whether a page was ever seen that a shard of AWS does not take in its time."""
-        self._busy: frozenset[ShardKey] = frozenset()
-        self._paces: dict[ShardKey, Pace] = {}
-
-    def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
-        before, self._busy = self._busy, frozenset()
-        for key in shards:
-            self._pace(key).begin()  # the first call of the task
-        self._busy = frozenset(shards)
-        idle = before - self._busy
-        for key in idle:
-            self._pace(key).forgive()  # calls that were left to the task
-        return idle
-
-    def wait_seconds(self, key: ShardKey, calls: int = 1, *, searching: bool = False) -> float:
-        return self._pace(key).wait_seconds(calls, spread=searching or key in self._busy)
-
-    def counted(self, key: ShardKey, call: Callable[[], Page], *, searching: bool = False) -> Page:
-        """Make a call now, and count it and what it brings."""
-        pace = self._pace(key)
-        pace.begin(_BUSY if key in self._busy else _SEARCHING if searching else 1)
-        page = call()
-        pace.add_bytes(page.data_size)
-        self.above_limits = self.above_limits or is_above_limits(page)
-        return page
-
-    def end_search(self, key: ShardKey) -> None:
-        """Let no burst follow calls that were closer together than those to come."""
-        self._pace(key).begin()
-
-    def _pace(self, key: ShardKey) -> Pace:
-        pace = self._paces.get(key)
-        return pace if pace is not None else self._paces.setdefault(key, self._new_pace())
-
-
-@dataclass(eq=False)
-class PollTask:
-    """Polls one shard for its latest record, as a job of the scheduler.
-
-    ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
-    monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
-    ``fresh_as_of`` when the last finished one did. ``searching`` is whether a step belongs to a search for the newest
-    record, or to the first round, for which the first rows wait.
-    """
-
-    monitor: ShardMonitor
-    key: ShardKey
-    latest: LatestRecord
-    outage: Outage
-    job: Job = field(init=False)
-    seen: Seen = field(default_factory=Seen)
-    pushed: Seen = field(default_factory=Seen)
-    exact: bool = False
-    searching: bool = True
-    wanted: float = -1.0
-    began: float | None = None
-    fresh_as_of: float = -1.0
-    idle_rounds: int = 0
-    cpu_seconds: float = 0.0
-    expired: bool = False
-
-    def __post_init__(self) -> None:
-        self.job = Job(self.next_delay)
-
-    def next_delay(self) -> float | None:
-        """Make the next call or two, if they are due; return the seconds to the next, None when the shard has ended."""
-        monitor, now, cpu = self.monitor, time.monotonic(), time.thread_time()
-        if self.seen.ended:
-            return None
-        if self.fresh_as_of >= self.wanted and monitor.push_source.covers(self):
-            return _COVERED_SECONDS
-        self.searching = self.fresh_as_of < 0 or self.latest.is_searching
-        if (wait := monitor.pacer.wait_seconds(self.key, CALLS_A_STEP, searching=self.searching)) > 0:
-            return wait
-        if self.began is None:
-            self.began = now
-            self.latest.skip_to(self.pushed)
-        exact = self.exact
-        try:
-            self.latest.step(exact=exact)
-        except ConnectorError as error:
-            return self._retry_delay(error)
-        self.outage.reset()
-        self.expired = False
-        self._add_cpu(time.thread_time() - cpu)
-        if self.latest.is_stalled and not exact:
-            _log.warning("%s The query goes on without what it may hold.", self.latest.progress.error())
-        monitor.publish(self, exact=exact)
-        return monitor.pause_seconds(self.idle_rounds) if self.latest.settled else 0.0
-
-    def is_done(self, asked: float) -> bool:
-        """Return whether a round is over that began after a time, or none is needed."""
-        return self.seen.ended or self.fresh_as_of >= asked
-
-    def _add_cpu(self, seconds: float) -> None:
-        self.cpu_seconds += seconds  # a round of a busy shard takes several steps
-        if self.latest.settled:
-            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
-            self.cpu_seconds = 0.0
-
-    def _retry_delay(self, error: ConnectorError) -> float:
-        if error.code == EXPIRED_ITERATOR and not self.expired:
-            self.expired = True
-            return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
-        try:
-            return self.outage.next_delay_seconds(error)
-        except ConnectorError as last:
-            self.monitor.fail(last)
-            self.outage.reset()
-            return self.monitor.options.min_fetch_period
-
-
 class ShardMonitor:
     """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
 
@@ -213,7 +83,7 @@ class ShardMonitor:
         self.client = KinesisClient(client_options(options), _THREADS)
         self.scheduler = Scheduler(_THREADS, self.fail)
         self.push_source = PushSource()
-        self.pacer = _Pacer(options.min_fetch_period, options.max_fetch_rate * 1e6)
+        self.pacer = Pacer(options.min_fetch_period, options.max_fetch_rate * 1e6)
         self.round_seconds = 0.0
         """Smoothed processor time of a round of one shard."""
         self.version = 0
@@ -222,6 +92,7 @@ class ShardMonitor:
         self._listings: dict[str, Listing] = {}
         self._listing_job = Job(self._list_again)
         self._tasks: dict[ShardKey, PollTask] = {}
+        self._jobs: dict[ShardKey, Job] = {}
         self._error: BaseException | None = None
 
     @cached_property
@@ -275,7 +146,7 @@ class ShardMonitor:
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Make a call until it succeeds, an outage has lasted too long, or the query ends."""
-        return patiently(call, self.options, self.scheduler.pause)
+        return wait_out(call, self.options.outage_rule, sleep=self.scheduler.pause)
 
     def _store_listings(self, listings: Collection[Listing]) -> None:
         with self._changed:
@@ -286,7 +157,8 @@ class ShardMonitor:
         """Follow just these shards of these streams, each from how far it has been read."""
         streams = {listing.arn: listing for listing in listings}
         for key in self._tasks.keys() - shards.keys():
-            self.scheduler.drop(self._tasks.pop(key).job)
+            del self._tasks[key]
+            self.scheduler.drop(self._jobs.pop(key))
         for key in shards.keys() - self._tasks.keys():
             stream = streams[key[0]]
             latest = LatestRecord(
@@ -297,15 +169,39 @@ class ShardMonitor:
                 window_ms=_PROBE_WINDOW_MS,
                 oldest_ms=stream.at_ms - stream.retention_ms,
                 patience=self._patience,
-                counted=partial(self._counted, key),
+                counted=partial(self.pacer.counted, key),
             )
-            task = self._tasks[key] = PollTask(self, key, latest, Outage(self.options.outage_rule))
-            self.scheduler.add(task.job)
+            task = self._tasks[key] = PollTask(key, latest, Outage(self.options.outage_rule), self.pacer)
+            job = self._jobs[key] = Job(partial(self._poll, task))
+            self.scheduler.add(job)
         self.push_source.follow(shards, listings)
 
-    def _counted(self, key: ShardKey, call: Callable[[], Page]) -> Page:
-        task = self._tasks.get(key)
-        return self.pacer.counted(key, call, searching=task is not None and task.searching)
+    def _poll(self, task: PollTask) -> float | None:
+        """Do a step of a task, if it is due; return the seconds to the next, None when the shard has ended."""
+        cpu = time.thread_time()
+        if task.seen.ended:
+            return None
+        if task.fresh_as_of >= task.wanted and self.push_source.covers(task):
+            return _COVERED_SECONDS
+        exact = task.exact
+        try:
+            delay = task.step(exact=exact)
+        except ConnectorError as error:
+            self.fail(error)
+            return self.options.min_fetch_period
+        if delay is not None:
+            return delay
+        self._add_cpu(task, time.thread_time() - cpu)
+        if task.latest.is_stalled and not exact:
+            _log.warning("%s The query goes on without what it may hold.", task.latest.progress.error())
+        self._publish(task, exact=exact)
+        return self.pause_seconds(task.idle_rounds) if task.latest.settled else 0.0
+
+    def _add_cpu(self, task: PollTask, seconds: float) -> None:
+        task.cpu_seconds += seconds  # a round of a busy shard takes several steps
+        if task.latest.settled:
+            self.round_seconds += _SMOOTHING * (task.cpu_seconds - self.round_seconds)
+            task.cpu_seconds = 0.0
 
     def seen(self, key: ShardKey) -> Seen:
         """Return what was seen of the newest records of a shard; one that is not followed is closed."""
@@ -321,7 +217,7 @@ class ShardMonitor:
         log = WaitLog(lambda: _unpolled([task for task in waiting if not task.is_done(asked)]))
         for task in waiting:
             task.exact, task.wanted = exact, asked
-            self.scheduler.hurry(task.job)
+            self.poll_now(task.key)
         with self._changed:
             while not all(task.is_done(asked) for task in waiting):
                 self._raise_error()
@@ -336,7 +232,7 @@ class ShardMonitor:
         asked = time.monotonic()
         searching = [task for task in self._tasks.values() if task.latest.is_searching]
         for task in searching:
-            self.scheduler.hurry(task.job)
+            self.poll_now(task.key)
         with self._changed:
             while time.monotonic() < asked + seconds and any(
                 task.latest.is_searching and not task.seen.ended and not self.push_source.covers(task)
@@ -346,18 +242,12 @@ class ShardMonitor:
                 self._changed.wait(_SLICE_SECONDS)
                 self.scheduler.check_parent()
 
-    def publish(self, task: PollTask, *, exact: bool) -> None:
-        """Show what a step of a task has found, and whether that finished a round."""
+    def _publish(self, task: PollTask, *, exact: bool) -> None:
+        """Show what a step of a task has seen, and whether that finished a round."""
         with self._changed:
             self._show(task)
             if task.latest.settled:
-                task.idle_rounds = 0 if task.latest.found_any else task.idle_rounds + 1
-                if exact or not task.exact:
-                    if task.searching:
-                        self.pacer.end_search(task.key)
-                    task.fresh_as_of = task.began or 0.0
-                    task.exact = False
-                task.began = None
+                task.end_round(exact=exact)
         if task.latest.seen.ended:
             self.list_now()
 
@@ -381,13 +271,13 @@ class ShardMonitor:
 
     def poll_now(self, key: ShardKey) -> None:
         """Poll a shard at once, if it is followed."""
-        if (task := self._tasks.get(key)) is not None:
-            self.scheduler.hurry(task.job)
+        if (job := self._jobs.get(key)) is not None:
+            self.scheduler.hurry(job)
 
     def set_busy(self, shards: Collection[ShardKey]) -> None:
         """Leave most of the calls to these shards to the tasks of a batch, until the next call."""
         idle = self.pacer.set_busy(shards)
-        if self._round_period() <= self.options.min_fetch_period * _BUSY:
+        if self._round_period() <= self.options.min_fetch_period * BUSY_CALLS:
             for key in idle & self._tasks.keys():
                 self.poll_now(key)
         # Else there are so many shards that polls are rarer than those calls: they stay at their pace.

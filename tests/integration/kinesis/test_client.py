@@ -27,9 +27,9 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
+from connectors.core.retry import wait_out
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.responses import parse_page
-from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource
 from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options
@@ -461,7 +461,7 @@ def test_17_retries_that_go_on_are_logged(server: KinesisServer, caplog: pytest.
     raw = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "x"}
     options = client_options(parse_read_options({**raw, "numRetries": "30"}, {}))
     client = KinesisClient(options)
-    patiently(lambda: client.describe("orders"), options, sleep=lambda _seconds: None)
+    wait_out(lambda: client.describe("orders"), options.outage_rule, sleep=lambda _seconds: None)
     lines = [line for line in caplog.messages if line.startswith("[RETRYING]")]
     assert len(lines) == 1
     assert "KINESIS_THROTTLED" in lines[0]
@@ -484,13 +484,14 @@ def test_17_a_call_is_made_again_so_often_and_waits_are_random_and_bounded(serve
     )
     waits: list[float] = []
     server.throttle("DescribeStreamSummary", 5)
-    assert patiently(lambda: client.describe("orders"), options, waits.append)["StreamName"] == "orders"
+    summary = wait_out(lambda: client.describe("orders"), options.outage_rule, sleep=waits.append)
+    assert summary["StreamName"] == "orders"
     assert len(waits) == 5
     assert max(waits) <= 0.4
     assert len(set(waits)) == 5
     server.throttle("DescribeStreamSummary", 6)
     with pytest.raises(ServiceUnavailableError, match="KINESIS_THROTTLED"):
-        patiently(lambda: client.describe("orders"), options, waits.append)
+        wait_out(lambda: client.describe("orders"), options.outage_rule, sleep=waits.append)
 
 
 # Times and lists

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
-from connectors.kinesis.client.shared import patiently
+from connectors.core.retry import wait_out
 from connectors.kinesis.datasource import open_stream, read_settings
 from connectors.kinesis.offsets import END, TRIM, ShardState, read_offset
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
@@ -211,6 +211,6 @@ def test_the_next_page_of_a_list_that_has_expired_is_no_error_of_a_query(
         return call(operation, where, **parameters)
 
     client.call = expire_the_second  # type: ignore[method-assign]
-    listing = patiently(lambda: client.listing(kinesis.stream, 1), options_of(kinesis))
+    listing = wait_out(lambda: client.listing(kinesis.stream, 1), options_of(kinesis).outage_rule)
     assert len(listing.shards) == 3
     server.clear_faults()

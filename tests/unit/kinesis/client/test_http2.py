@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
+from connectors.core.retry import wait_out
 from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, parse_event, parse_page
-from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options
 from connectors.kinesis.options.source import parse_read_options
@@ -298,7 +298,7 @@ def test_a_certificate_that_is_not_trusted_is_no_transient_error_and_names_the_o
             signed = client.subscription(CONSUMER, SHARD, TRIM)
             await http.post(signed.url, signed.headers, signed.body, signed.certificates)
 
-        for ask in (lambda: patiently(call, client_options_at(server.tls_url)), lambda: run(subscribe_once)):
+        for ask in (lambda: wait_out(call, client_options_at(server.tls_url).outage_rule), lambda: run(subscribe_once)):
             with pytest.raises(CredentialsError, match=rf"TLS_CERTIFICATE.*{said}") as caught:
                 ask()
             assert not caught.value.transient

@@ -17,10 +17,9 @@ from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.micro_batch import Share, counted_end
-from connectors.kinesis.source.pace import is_above_limits
-from connectors.kinesis.source.reader import ShardPages, first_record
+from connectors.kinesis.source.pages import ShardPages, first_record, is_above_limits
 from connectors.kinesis.source.scheduler import Job, Scheduler
-from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
+from connectors.kinesis.source.shard_monitor import ShardMonitor
 from connectors.testing.kinesis import KinesisServer
 from tests.support.waiting import wait_for
 
@@ -127,7 +126,7 @@ def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> Non
         watch.set_busy(shards)
         watch.round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)
-        wait_for(lambda: all(_waits(each) for each in watch._tasks.values()))
+        wait_for(lambda: all(map(_waits, watch._jobs.values())))
         asked = server.call_counts("orders")["GetRecords"]
         for _ in range(5):
             watch.set_busy([])
@@ -143,22 +142,22 @@ def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_al
     with _watching(1) as (_, watch):
         watch.stop()
         (followed,) = watch._tasks.values()
-        wait_for(lambda: not followed.job.running)  # the look that is under way counts too
+        wait_for(lambda: not watch._jobs[followed.key].running)  # the look that is under way counts too
         watch.round_seconds = followed.cpu_seconds = 0.0
         for settled in (False, False, True):
             followed.latest.settled = settled
-            followed._add_cpu(1.0)
+            watch._add_cpu(followed, 1.0)
         three = watch.round_seconds
         watch.round_seconds = 0.0
-        followed._add_cpu(1.0)
+        watch._add_cpu(followed, 1.0)
         assert three == pytest.approx(3 * watch.round_seconds)
         assert watch.round_seconds > 0
 
 
-def _waits(followed: PollTask) -> bool:
-    """Whether no look at a shard is under way, and the next one is far away."""
-    due = followed.job.due
-    return not followed.job.running and due is not None and due > time.monotonic() + 60
+def _waits(job: Job) -> bool:
+    """Return whether a poll is neither running nor due soon."""
+    due = job.due
+    return not job.running and due is not None and due > time.monotonic() + 60
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.source.pace import Pace
+from connectors.kinesis.source.pages import Pace
 from connectors.testing.clock import SECOND
 from connectors.testing.kinesis.model.limits import Limits
 from connectors.testing.kinesis.model.streams import HASH_KEYS, Stream

@@ -1,0 +1,277 @@
+"""What the driver and its tasks share: the pages of a shard, the pace of its calls, and records that were trimmed.
+
+A shard of AWS counts calls and bytes, from the start of each call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
+from connectors.core.retry import WaitLog
+from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT, NOT_FOUND
+from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
+from connectors.kinesis.shards import Listing, vanished
+
+if TYPE_CHECKING:
+    from connectors.kinesis.client.client import KinesisClient
+    from connectors.kinesis.client.responses import Page, Record
+
+_log = logging.getLogger(__name__)
+
+RECORDS_A_SECOND: Final = 1000
+BYTES_A_SECOND: Final = 1 << 20
+"""What a shard of AWS takes in a second."""
+_BUCKET_SECONDS = 1.0
+"""The service counts by the second: what was not used in the last one is lost."""
+_FEW_PAGES: Final = 1000
+"""Of a shard that takes records again after a week; an empty page passes over some time."""
+READ_SECONDS: Final = 900.0
+"""Some thousand responses: a gap of months may take many, and need not show in how far behind the shard says it is."""
+_PROGRESS_MS: Final = 1000
+_LONGEST_CALL_SECONDS: Final = 5.0
+"""What a page counts for at most: a call that was retried for long is no sign of a shard that leads nowhere."""
+
+
+class Pace:
+    """The calls to one shard, and the bytes of their responses; not thread-safe.
+
+    ``period`` is the time between two calls, ``rate`` the bytes a second. After a pause up to ``calls`` may be made at
+    once; at first only one, unless ``rested``.
+    """
+
+    def __init__(
+        self, period: float, rate: float, calls: int, *, rested: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._period = period
+        self._rate = rate
+        self._slack = (calls - 1) * period
+        self._began = self._clock()
+        self._calls_due = self._began + (0.0 if rested else self._slack)
+        self._bytes_due = self._began
+
+    def wait_seconds(self, calls: int = 1, *, spread: bool = False) -> float:
+        """Return the seconds until so many calls may be made at once, not positive when that is now.
+
+        With ``spread`` nothing is made up for after a pause, and the first of the calls is what is waited for.
+        """
+        due = self._calls_due if spread else self._calls_due + (calls - 1) * self._period - self._slack
+        return max(due, self._bytes_due) - self._clock()
+
+    def begin(self, calls: float = 1) -> None:
+        """Count a call that begins now, or several in a row; a call of ``calls`` periods leaves others their share."""
+        self._began = self._clock()
+        self._calls_due = max(self._calls_due, self._began) + calls * self._period
+
+    def forgive(self) -> None:
+        """Let calls that counted for several delay the next no longer than two bursts would, one by somebody else."""
+        self._calls_due = min(self._calls_due, max(self._began + 2 * self._slack, self._clock() + self._slack))
+
+    def add_bytes(self, size: int) -> None:
+        """Count what the call that has begun brought.
+
+        A late call is made up for by the next ones, as far as the bucket of the service reaches: a response of more
+        than a second's bytes blocks the shard until it is paid, whatever was saved before.
+        """
+        seconds = size / self._rate
+        saved = max(0.0, _BUCKET_SECONDS - seconds)
+        self._bytes_due = max(self._bytes_due, self._began - saved) + seconds
+
+
+def is_above_limits(page: Page) -> bool:
+    """Return whether more records of a page arrived in their time than a shard of AWS takes."""
+    if not page.records:
+        return False
+    span_ms = page.records[-1].arrival_ms - page.records[0].arrival_ms + 1000
+    limits = ((len(page.records), RECORDS_A_SECOND), (page.data_size, BYTES_A_SECOND))
+    return any(taken * 1000 > a_second * span_ms for taken, a_second in limits)
+
+
+class Progress:
+    """Whether the pages of a shard lead anywhere: to records, or at least a second nearer to the newest.
+
+    ``patience`` is in seconds; between two pages at most 5 count.
+    """
+
+    def __init__(self, stream: str, shard: str, patience: float) -> None:
+        self._where = f"{stream}, {shard}"
+        self._patience = patience
+        self._spent = 0.0
+        self._noted_at = time.monotonic()
+        self._least_ms: int | None = None
+        self._behind_ms = 0
+        self._log = WaitLog(lambda: f"a record, or the end, of a shard ({self.state()})", lambda: self._spent)
+
+    def state(self) -> str:
+        """Return what the shard says of itself."""
+        return f"{self._where}, {self._behind_ms} ms behind its newest record"
+
+    def restart(self) -> None:
+        """Begin again."""
+        self._least_ms = None
+        self._log.restart()
+
+    def note(self, page: Page) -> bool:
+        """Note the next page; return whether pages have led nowhere for the patience."""
+        now = time.monotonic()
+        self._spent += min(now - self._noted_at, _LONGEST_CALL_SECONDS)
+        self._noted_at = now
+        self._behind_ms = page.behind_ms
+        is_nearer = self._least_ms is None or page.behind_ms <= self._least_ms - _PROGRESS_MS
+        if page.records or page.behind_ms == 0 or page.following is None or is_nearer:
+            self._least_ms = page.behind_ms
+            self._log.restart()
+        self._log.tick()
+        return self._log.seconds > self._patience
+
+    def error(self) -> ServiceUnavailableError:
+        """Build the error for a shard that leads nowhere."""
+        return ServiceUnavailableError(
+            "KINESIS_SHARD_STALLED",
+            f"For {self._patience:g} s the shard has brought no record and said that it is {self._behind_ms} ms behind "
+            "its newest, no less each time",
+            self._where,
+            "Ask whoever runs the service at endpointUrl; AWS passes over time without records in each response.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPages:
+    """The pages of a shard; ``in_turn`` makes a call when the shard may be asked, and again when that may help."""
+
+    client: KinesisClient
+    stream: str
+    shard: str
+    in_turn: Callable[[Callable[[], Page]], Page] = lambda call: call()
+    patience: float = READ_SECONDS
+
+    def read(
+        self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
+    ) -> Iterator[Page]:
+        """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
+
+        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`. Raises a
+        `ServiceUnavailableError` when pages have led nowhere for ``patience`` seconds.
+        """
+        progress = Progress(self.stream, self.shard, self.patience)
+        iterator: str | None = None
+
+        def fetch() -> Page:
+            nonlocal iterator
+            is_new = iterator is None
+            if iterator is None:
+                iterator = iterator_or_oldest(self.client, self.stream, self.shard, position, was_read=was_read)
+            try:
+                return self.client.records(iterator, limit(), self.stream, self.shard)
+            except ConnectorError as error:
+                if error.code != EXPIRED_ITERATOR:
+                    raise
+                iterator = None
+                if is_new:
+                    raise
+                # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
+                return fetch()
+
+        for _ in count() if most is None else range(most):
+            page = self.in_turn(fetch)
+            if progress.note(page):
+                raise progress.error()
+            iterator = page.following
+            if page.records:
+                position, was_read = after(page.records[-1].number), True
+            yield page
+            if iterator is None:
+                return
+
+
+def first_record(pages: ShardPages, position: Position) -> Record | None:
+    """Return the first record of a shard from a position on; None when there is none."""
+    for page in pages.read(position, lambda: 1):
+        if page.records:
+            return page.records[0]
+        if page.behind_ms == 0 and page.following is not None:
+            return None
+    return None
+
+
+def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
+    """Return an iterator at a position, or at the oldest record where the one before the position was trimmed.
+
+    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
+    ``was_read`` a query has read the record, so that it is one of this shard.
+    """
+    try:
+        return client.iterator(stream, shard, position)
+    except ConnectorError as error:
+        if error.code != INVALID_ARGUMENT or not was_read or position.kind is not Kind.AFTER:
+            raise
+        _log.warning(
+            "[KINESIS_START_TRIMMED] The record %d is not there any more; reading on from the oldest (%s, %s).",
+            position.number,
+            stream,
+            shard,
+        )
+        return client.iterator(stream, shard, TRIM)
+
+
+def report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
+    """Raise a `DataLossError` over records that are gone if ``fail``, the option ``failOnDataLoss``; else warn."""
+    if fail:
+        action = "If the query may go on without them, set the option failOnDataLoss to false."
+        raise DataLossError(code, reason, where, action)
+    _log.warning("[%s] %s (%s).", code, reason, where)
+
+
+def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
+    """Raise a `DataLossError` for a shard that was not read to its end and is not listed any more; or only warn."""
+    for shard in vanished(state, listing):
+        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
+        report_data_loss("KINESIS_DATA_LOSS.SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
+
+
+def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
+    """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
+
+    The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
+    been: that is a loss if the shard has newer records: with ``fail`` a `DataLossError`. A shard without any was idle,
+    or all of its records are gone, which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is
+    older than the retention, and of which nothing was read, though all of it was to be.
+    """
+    if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
+        return
+    oldest = first_record(pages, TRIM)
+    if oldest is None:
+        _log.warning(
+            "[KINESIS_IDLE_BEYOND_RETENTION] Nothing is known of the shard since %d ms after 1970, which is longer ago "
+            "than the retention, and it is empty now: what came meanwhile, if anything did, is gone (%s, %s).",
+            complete_ms,
+            pages.stream,
+            pages.shard,
+        )
+        return
+    known = f"all are known that arrived up to {complete_ms} ms after 1970"
+    if complete_ms == 0:
+        known = "nothing of the shard was read before its parents were gone longer than the retention"
+    report_data_loss(
+        "KINESIS_DATA_LOSS.TRIMMED",
+        f"The records after {position} were trimmed: {known}, and "
+        f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
+        f"{pages.stream}, {pages.shard}",
+        fail=fail,
+    )
+
+
+def _has(pages: ShardPages, number: int) -> bool:
+    try:
+        record = first_record(pages, at(number))
+    except ConnectorError as error:
+        if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
+            raise
+        return False
+    return record is not None and record.number == number
