@@ -48,8 +48,7 @@ CONNECTOR_PARTS = (
     ("client",),
     ("options",),
     ("lag",),
-    ("shards",),
-    ("cached_ranges",),
+    ("shards", "aggregates"),
     ("schema",),
     ("offsets",),
 )

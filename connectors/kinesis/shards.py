@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.kinesis import FORMAT
-from connectors.kinesis.cached_ranges import Piece
 from connectors.kinesis.offsets import (
     END,
     LATEST,
@@ -37,6 +36,10 @@ _PIN_SLACK_MS = 1000
 """The service tells its time in whole seconds."""
 _FUTURE_MS = 60_000
 _PARTS_OF_RETENTION = 4
+
+
+ShardKey = tuple[str, str]
+"""ARN of a stream and id of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,22 @@ class Seen:
     arrival_ms: int | None = None
     clean_ms: int | None = None
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a batch's range that a segment holds; with ``ended`` the shard ends with it, and so does the range.
+
+    Records after ``begin`` up to ``last`` are wanted of the rows ``first_row`` to before ``end_row``.
+    """
+
+    segment: str
+    digest: str
+    first_row: int
+    end_row: int
+    begin: Position
+    last: int
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)

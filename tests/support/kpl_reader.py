@@ -41,13 +41,14 @@ class Stored(Protocol):
 
 
 @cache
-def _message() -> Any:
+def aggregated_record() -> Any:
+    """Return the class AggregatedRecord of the published .proto file."""
     with TemporaryDirectory() as folder:
         target = Path(folder) / "messages.desc"
         compile_set(_PROTO, target)
-        found = descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
+        files = descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
     pool = descriptor_pool.DescriptorPool()
-    for file in found.file:
+    for file in files.file:
         pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("kpl.AggregatedRecord"))
 
@@ -58,7 +59,7 @@ def user_records(data: bytes) -> list[UserRecord] | None:
         return None
     body, digest = data[4:-16], data[-16:]
     assert hashlib.md5(body).digest() == digest
-    parsed = _message().FromString(body)
+    parsed = aggregated_record().FromString(body)
     assert parsed.SerializeToString() == body, "protobuf writes it in another way"
     hash_keys = parsed.explicit_hash_key_table
     return [

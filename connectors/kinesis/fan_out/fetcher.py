@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.failpoints import failpoint
-from connectors.kinesis.cached_ranges import CachedRange, ShardKey
+from connectors.kinesis.fan_out.cached_ranges import CACHED_ROWS, CachedRange
 from connectors.kinesis.fan_out.messages import (
     Deregister,
     NotDeregistered,
@@ -29,7 +29,6 @@ from connectors.kinesis.fan_out.messages import (
     order_from_json,
     order_name,
 )
-from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
 from connectors.kinesis.fan_out.subscription import (
     Begins,
     Fetched,
@@ -40,6 +39,7 @@ from connectors.kinesis.fan_out.subscription import (
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
 from connectors.kinesis.schema import ARROW_SCHEMA
+from connectors.kinesis.shards import ShardKey
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
 from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, TargetStatus
 from connectors.spool.segments.segment import Sizes

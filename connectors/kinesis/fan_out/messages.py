@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from connectors.core.errors import ConnectorError
-from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import Position
+from connectors.kinesis.shards import ShardKey
 from connectors.spool.fetching.messages import from_json, malformed, to_json
 
 # Orders

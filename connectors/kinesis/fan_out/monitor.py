@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.fan_out.consumers import StreamConsumers
 from connectors.kinesis.fan_out.fetcher import TARGET
@@ -38,7 +37,7 @@ from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.offsets import END, Kind, Position, ShardState, Streams, after
 from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
-from connectors.kinesis.shards import Listing, Seen
+from connectors.kinesis.shards import Listing, Piece, Seen, ShardKey
 from connectors.kinesis.source.scheduler import Job
 from connectors.kinesis.source.shard_monitor import PushSource, ShardMonitor
 from connectors.spool.fetching.group import FetcherGroup

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
-from connectors.kinesis.cached_ranges import Piece
-from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
+from connectors.kinesis.fan_out.cached_ranges import CACHED_ROWS
 from connectors.kinesis.offsets import END, Kind, Position, after
-from connectors.kinesis.shards import ShardRange
+from connectors.kinesis.shards import Piece, ShardRange
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
 from connectors.spool.segments.segment import SegmentReader

@@ -17,9 +17,9 @@ from typing import Final
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.processes.failpoints import failpoint
 from connectors.kinesis import FORMAT
-from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
-from connectors.kinesis.fan_out.stored_rows import CACHED_ROWS
+from connectors.kinesis.fan_out.cached_ranges import CACHED_ROWS, CachedRange, CachedRanges
 from connectors.kinesis.offsets import END, NEW, Position, ShardState, Streams
+from connectors.kinesis.shards import Piece, ShardKey
 from connectors.spool.ledger.identity import IS_CACHE, read_identity
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.segments.segment import SegmentReader, segment_name

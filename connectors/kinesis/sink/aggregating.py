@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.retry import wait_out
-from connectors.kinesis.sink.aggregates import Packer, Packing
+from connectors.kinesis.sink.packing import Packer, Packing
 from connectors.kinesis.sink.requests import LANES, Answered, Attempts, Requests, Sleep, put_in_order
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
-from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
+from connectors.kinesis.shards import Listing, ShardKey, ShardRange, next_state, resolve
 from connectors.kinesis.source.latest_record import PLANNING_SECONDS
 from connectors.kinesis.source.micro_batch import check_named
 from connectors.kinesis.source.pages import first_record

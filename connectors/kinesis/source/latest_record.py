@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage
-from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
-from connectors.kinesis.shards import Seen, is_after
+from connectors.kinesis.shards import Seen, ShardKey, is_after
 from connectors.kinesis.source.pages import Pace, Progress, is_above_limits, iterator_or_oldest
 
 if TYPE_CHECKING:

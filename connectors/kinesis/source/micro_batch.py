@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
 from connectors.core.retry import wait_out
-from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.offsets import (
@@ -32,6 +31,7 @@ from connectors.kinesis.offsets import (
 from connectors.kinesis.shards import (
     Listing,
     Seen,
+    ShardKey,
     ShardRange,
     advanced,
     is_after,

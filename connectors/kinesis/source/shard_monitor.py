@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from connectors.core.aws.access import is_of_aws
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage, WaitLog, wait_out
-from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
-from connectors.kinesis.shards import Listing, Seen, newest
+from connectors.kinesis.shards import Listing, Piece, Seen, ShardKey, newest
 from connectors.kinesis.source.latest_record import BUSY_CALLS, PLANNING_SECONDS, LatestRecord, Pacer, PollTask
 from connectors.kinesis.source.pages import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler

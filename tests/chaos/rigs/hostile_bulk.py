@@ -18,8 +18,9 @@ import pyarrow as pa
 from typer.testing import CliRunner
 
 from connectors.cli.main import app
+from connectors.kinesis.aggregates import MAGIC
 from connectors.kinesis.client.responses import Record
-from connectors.kinesis.source.records import MAGIC, MAX_BYTES, MAX_ROWS, aggregates, batches
+from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.prometheus import Exporter

@@ -16,8 +16,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from connectors.kinesis.aggregates import MAGIC, open_aggregate
 from connectors.kinesis.client.responses import Record
-from connectors.kinesis.source.records import MAGIC, aggregates, batches, open_aggregate
+from connectors.kinesis.source.records import aggregates, batches
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import protobuf_registry
 from connectors.protobuf.options import ProtobufOptions

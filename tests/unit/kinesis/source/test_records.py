@@ -6,49 +6,25 @@ import hashlib
 import itertools
 import time
 import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.arrow import arrow_schema
+from connectors.kinesis.aggregates import MAGIC, AggregateBuilder
 from connectors.kinesis.client.responses import Record
 from connectors.kinesis.schema import ARROW_SCHEMA, source_schema
 from connectors.kinesis.source.records import (
-    MAGIC,
     MAX_BYTES,
     MAX_ROWS,
     aggregates,
     batches,
-    open_aggregate,
 )
 from tests.support.kinesis_rig import kpl_aggregate
 from tests.support.protobuf_generated import varint
-from tools.protos import compile_set
-
-ROOT = Path(__file__).parents[4]
-Maker = Callable[..., bytes]
-
-
-class UserRecord(NamedTuple):
-    """A record as its producer gave it to the KPL."""
-
-    data: bytes
-    partition_key: str
-    explicit_hash_key: str | None
-
-
-def user_records(data: bytes) -> list[UserRecord] | None:
-    """The records of an aggregate; None when it is none."""
-    found = open_aggregate(data)
-    if found is None:
-        return None
-    return [UserRecord(*row) for row in zip(*found.rows(0, len(found)), strict=True)]
 
 
 def read(records: list[Record], *, deaggregate: bool = True) -> list[pa.RecordBatch]:
@@ -59,95 +35,6 @@ def rows_of(found: list[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [row for batch in found for row in batch.to_pylist()]
 
 
-@pytest.fixture(scope="module")
-def message(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The class AggregatedRecord of the published .proto file."""
-    target = tmp_path_factory.mktemp("kpl") / "messages.desc"
-    compile_set(ROOT / "proto" / "kpl" / "messages.proto", target)
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes()).file:
-        pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("kpl.AggregatedRecord"))
-
-
-def aggregate(message: Any, records: list[UserRecord]) -> bytes:
-    """An aggregate as the KPL makes it."""
-    keys = list(dict.fromkeys(each.partition_key for each in records))
-    hash_keys = list(dict.fromkeys(each.explicit_hash_key for each in records if each.explicit_hash_key is not None))
-    made = message(partition_key_table=keys, explicit_hash_key_table=hash_keys)
-    for each in records:
-        one = made.records.add(partition_key_index=keys.index(each.partition_key), data=each.data)
-        if each.explicit_hash_key is not None:
-            one.explicit_hash_key_index = hash_keys.index(each.explicit_hash_key)
-        one.tags.add(key="ignored", value="tag")
-    body = made.SerializeToString()
-    return MAGIC + body + hashlib.md5(body).digest()
-
-
-ROWS = [UserRecord(b"one", "key-a", None), UserRecord(b"", "key-b", "12345"), UserRecord(b"\xff" * 300, "key-a", "0")]
-
-
-def test_28_an_aggregate_gives_its_records_in_order(message: Any) -> None:
-    assert user_records(aggregate(message, ROWS)) == ROWS
-
-
-@given(
-    st.lists(
-        st.builds(
-            UserRecord,
-            st.binary(max_size=300),
-            st.text(min_size=1, max_size=10),
-            st.none() | st.integers(0, 2**128 - 1).map(str),
-        ),
-        max_size=200,
-    )
-)
-def test_whatever_protobuf_writes_is_read(message: Any, records: list[UserRecord]) -> None:
-    data = aggregate(message, records)
-    assert user_records(data) == (records if len(data) > 20 else None)
-
-
-@pytest.mark.parametrize(
-    ("key", "hash_key", "is_aggregate"),
-    [
-        ("k" * 256, str(2**128 - 1), True),
-        ("\U0001f600" * 256, "0", True),
-        ("k" * 257, None, False),
-        ("", None, False),
-        *(("k", each, False) for each in ("1" * 40, str(2**128), "", "-1", "01", "1 ", "0x1", "\u0661", "9" * 100_000)),
-    ],
-)
-def test_an_aggregate_with_a_key_that_the_service_refuses_is_a_record_like_any_other(
-    message: Any, key: str, hash_key: str | None, is_aggregate: bool
-) -> None:
-    """A key stands there once for all records that name it, and a sink would refuse the rows: 90 kB made 300 MB."""
-    records = [UserRecord(b"row", key, hash_key)] * 3
-    assert user_records(aggregate(message, records)) == (records if is_aggregate else None)
-
-
-@pytest.mark.parametrize("at", [0, 4, 10, -1])
-def test_28_one_wrong_byte_makes_it_a_record_like_any_other(message: Any, at: int) -> None:
-    data = bytearray(aggregate(message, ROWS))
-    data[at] ^= 1
-    assert user_records(bytes(data)) is None
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"\x1a\x05\x08\x00\x1a\x01",  # cut short
-        b"\x1a\x04\x08\x07\x1a\x00",  # a key that is not there
-        b"\x1a\x02\x08\x00",  # without data
-        b"\x08\x01",  # a number for the table of keys
-        b"\x0b",  # a group
-        b"\x1a" + b"\xff" * 11,  # a length without end
-        b"\x0a\x02\xff\xfe",  # a key that is no text
-    ],
-)
-def test_what_has_a_right_checksum_and_cannot_be_read_is_a_record_like_any_other(body: bytes) -> None:
-    assert user_records(MAGIC + body + hashlib.md5(body).digest()) is None
-
-
 def test_columns_have_the_declared_types() -> None:
     assert source_schema().simpleString() == (
         "struct<partitionKey:string,data:binary,stream:string,shardId:string,sequenceNumber:string,"
@@ -156,8 +43,11 @@ def test_columns_have_the_declared_types() -> None:
     assert arrow_schema(source_schema()).equals(ARROW_SCHEMA)
 
 
-def test_rows_of_aggregates_and_others_stand_in_order(message: Any) -> None:
-    data = aggregate(message, ROWS)
+def test_rows_of_aggregates_and_others_stand_in_order() -> None:
+    users = [(b"one", "key-a", None), (b"", "key-b", "12345"), (b"\xff" * 300, "key-a", "0")]
+    builder = AggregateBuilder(1 << 20)
+    assert all(builder.add(*user) for user in users)
+    data = builder.data()
     broken = data[:-1] + bytes([data[-1] ^ 1])
     records = [Record("1", b"plain", "k", 1.5), Record("2", data, "a", 1_700_000_000.123), Record("3", broken, "b")]
     table = rows_of(read(records))
@@ -170,7 +60,7 @@ def test_rows_of_aggregates_and_others_stand_in_order(message: Any) -> None:
     ]
     assert [(row["data"], row["partitionKey"], row["explicitHashKey"]) for row in table] == [
         (b"plain", "k", None),
-        *[tuple(each) for each in ROWS],
+        *users,
         (broken, "b", None),
     ]
     assert table[1]["approximateArrivalTimestamp"].timestamp() == pytest.approx(1_700_000_000.123, abs=1e-6)

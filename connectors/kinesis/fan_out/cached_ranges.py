@@ -14,19 +14,20 @@ from typing import Any, Final, TypeVar
 
 from connectors.core.offsets import whole_number
 from connectors.kinesis.offsets import END, Kind, Position, after, sequence_number
+from connectors.kinesis.schema import ARROW_SCHEMA
+from connectors.kinesis.shards import Piece, ShardKey
+from connectors.spool.segments.rows import RowSchema
 
 _Kind = TypeVar("_Kind", str, bool)
 _LAST: Final = attrgetter("last")
+CACHED_ROWS: Final = RowSchema(1, ARROW_SCHEMA, all_present=True)
+"""A new column gets a new version. Rows of older segments, which lack it, are polled: that fills the column."""
 
 
 def _of(kind: type[_Kind], value: object) -> _Kind:
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
-
-
-ShardKey = tuple[str, str]
-"""ARN of a stream and id of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +116,6 @@ class CachedRange:
         if gap is None or self.after.kind is not Kind.AFTER or self.after.number < position.number + gap:
             return None
         return self.after
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a batch's range that a segment holds; with ``ended`` the shard ends with it, and so does the range.
-
-    Records after ``begin`` up to ``last`` are wanted of the rows ``first_row`` to before ``end_row``.
-    """
-
-    segment: str
-    digest: str
-    first_row: int
-    end_row: int
-    begin: Position
-    last: int
-    ended: bool
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece
+from connectors.kinesis.fan_out.cached_ranges import CachedRange, CachedRanges
 from connectors.kinesis.offsets import END, TRIM, Position, after, at, at_time
+from connectors.kinesis.shards import Piece
 from tests.support.alterations import alterations, json_text
 
 KEY = ("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "shardId-000000000000")

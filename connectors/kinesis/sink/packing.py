@@ -1,8 +1,7 @@
-"""Aggregates of the Kinesis Producer Library (KPL): many rows in one record of a shard, in the published format.
+"""Packing rows into aggregates of the Kinesis Producer Library (KPL), each for one shard.
 
 A reader that keeps to that format drops an aggregate when any row in it has a hash key outside of its shard's range, so
-rows are packed by shard, and an aggregate that a reshard has put elsewhere is packed anew. The format is in
-``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5.
+rows are packed by shard, and an aggregate that a reshard has put elsewhere is packed again.
 """
 
 from __future__ import annotations
@@ -12,18 +11,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from connectors.kinesis.aggregates import AggregateBuilder
 from connectors.kinesis.shards import HashRange
 from connectors.kinesis.sink.requests import Record
 
-_MAGIC: Final = b"\xf3\x89\x9a\xc2"
-_FRAME_BYTES: Final = len(_MAGIC) + 16
-_PARTITION_KEY_TABLE: Final = b"\x0a"
-_HASH_KEY_TABLE: Final = b"\x12"
-_RECORDS: Final = b"\x1a"
-_PARTITION_KEY_INDEX: Final = b"\x08"
-_HASH_KEY_INDEX: Final = b"\x10"
-_DATA: Final = b"\x1a"
-_ONE_BYTE: Final = 0x80
 _MOST_OPEN_BYTES: Final = 64 << 20
 """Of rows that wait in aggregates for others of their shards; it matters for a stream of hundreds of shards."""
 _MOST_KEYS: Final = 100_000
@@ -40,10 +31,10 @@ class ShardMap:
 
     def shard_of(self, hash_key: int) -> str | None:
         """Return the open shard that takes a hash key; None if none is listed, as it may be during a reshard."""
-        place = bisect_left(self._ends, hash_key)
-        if place == len(self._open) or self._open[place].first > hash_key:
+        index = bisect_left(self._ends, hash_key)
+        if index == len(self._open) or self._open[index].first > hash_key:
             return None
-        return self._open[place].shard
+        return self._open[index].shard
 
     def covers(self, shard: str | None, hash_keys: Iterable[int]) -> bool:
         """Return whether a shard, open or closed, is listed and takes all these hash keys."""
@@ -63,45 +54,16 @@ class Packing:
         self.alone = alone
         self.rows: list[Record] = []
         self.hash_keys: list[int] = []
-        self._limit = limit
-        self._size = _FRAME_BYTES + len(shard or "")
-        self._keys: dict[str, bytes] = {}
-        self._explicit: dict[str, bytes] = {}
-        self._tables: tuple[list[bytes], list[bytes]] = [], []
-        self._records: list[bytes] = []
-
-    @property
-    def size(self) -> int:
-        """The bytes of data and partition key."""
-        return self._size
+        self._aggregate = AggregateBuilder(limit - len(shard or ""))
+        self.size = 0
+        """The bytes of data and partition key; 0 without rows."""
 
     def add(self, row: Record, hash_key: int) -> bool:
         """Add a row, unless it does not fit."""
-        tables: list[tuple[dict[str, bytes], str, bytes, bytes]] = []
-        key, more = self._keys.get(row.PartitionKey), 0
-        if key is None:
-            key = _PARTITION_KEY_INDEX + _varint(len(self._keys))
-            entry = _field(_PARTITION_KEY_TABLE, row.PartitionKey)
-            tables.append((self._keys, row.PartitionKey, key, entry))
-            more += len(entry)
-        explicit = b""
-        if isinstance(row.ExplicitHashKey, str):
-            known = self._explicit.get(row.ExplicitHashKey)
-            explicit = known or _HASH_KEY_INDEX + _varint(len(self._explicit))
-            if known is None:
-                entry = _field(_HASH_KEY_TABLE, row.ExplicitHashKey)
-                tables.append((self._explicit, row.ExplicitHashKey, explicit, entry))
-                more += len(entry)
-        head = key + explicit + _DATA + _varint(len(row.Data))
-        head = _RECORDS + _varint(len(head) + len(row.Data)) + head
-        more += len(head) + len(row.Data)
-        if self._size + more > self._limit:
+        explicit = row.ExplicitHashKey
+        if not self._aggregate.add(row.Data, row.PartitionKey, explicit if isinstance(explicit, str) else None):
             return False
-        for indexes, text, index, entry in tables:
-            indexes[text] = index
-            self._tables[indexes is self._explicit].append(entry)
-        self._records += head, row.Data
-        self._size += more
+        self.size = self._aggregate.size + len(self.shard or "")
         self.rows.append(row)
         self.hash_keys.append(hash_key)
         return True
@@ -114,9 +76,7 @@ class Packing:
         """Return the record to put; its explicit hash key is that of the first row."""
         if self.alone or self.shard is None:
             return self.rows[0]
-        message = b"".join((*self._tables[0], *self._tables[1], *self._records))
-        digest = hashlib.md5(message, usedforsecurity=False).digest()
-        return Record(b"".join((_MAGIC, message, digest)), self.shard, str(self.hash_keys[0]))
+        return Record(self._aggregate.data(), self.shard, str(self.hash_keys[0]))
 
 
 class Packer:
@@ -169,7 +129,7 @@ class Packer:
         packing = self._open.get(shard)
         if packing is None:
             packing = self._open[shard] = Packing(shard, self._limit)
-        before = packing.size if packing.rows else 0
+        before = packing.size
         added = packing.add(row, hash_key)
         if added:
             self._open_bytes += packing.size - before
@@ -184,32 +144,16 @@ class Packer:
     def _hash_key(self, row: Record) -> int:
         if isinstance(row.ExplicitHashKey, str):
             return int(row.ExplicitHashKey)
-        known = self._hash_keys.get(row.PartitionKey)
-        if known is None:
+        hash_key = self._hash_keys.get(row.PartitionKey)
+        if hash_key is None:
             if len(self._hash_keys) >= _MOST_KEYS:
                 self._hash_keys.clear()
             digest = hashlib.md5(row.PartitionKey.encode(), usedforsecurity=False).digest()
-            known = self._hash_keys[row.PartitionKey] = int.from_bytes(digest, "big")
-        return known
+            hash_key = self._hash_keys[row.PartitionKey] = int.from_bytes(digest, "big")
+        return hash_key
 
 
 def _alone(row: Record, hash_key: int, shard: str | None) -> Packing:
     packing = Packing(shard, 0, alone=True)
     packing.rows, packing.hash_keys = [row], [hash_key]
     return packing
-
-
-def _field(tag: bytes, text: str) -> bytes:
-    encoded = text.encode()
-    return tag + _varint(len(encoded)) + encoded
-
-
-def _varint(number: int) -> bytes:
-    if number < _ONE_BYTE:
-        return number.to_bytes(1, "little")
-    encoded = bytearray()
-    while number >= _ONE_BYTE:
-        encoded.append(number & 0x7F | _ONE_BYTE)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
