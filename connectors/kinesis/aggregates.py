@@ -31,7 +31,8 @@ _RECORDS: Final = 3
 _PARTITION_KEY_INDEX: Final = 1
 _HASH_KEY_INDEX: Final = 2
 _DATA: Final = 3
-_LONGEST_KEY: Final = 256
+LONGEST_KEY: Final = 256
+"""Characters of a partition key."""
 _LARGEST_HASH_KEY: Final = (1 << 128) - 1
 _HASH_KEY: Final = re.compile(r"0|[1-9][0-9]{0,38}")
 
@@ -172,17 +173,18 @@ def _bytes(begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
+def is_hash_key(text: str) -> bool:
+    """Return whether the service takes a text as an explicit hash key."""
+    return _HASH_KEY.fullmatch(text) is not None and int(text) <= _LARGEST_HASH_KEY
+
+
 def _legal_key(key: str, table: int) -> str:
     """Return a key that PutRecord takes as a PartitionKey or ExplicitHashKey; any other raises a `ValueError`.
 
     Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's
     memory. A key that the service refuses would also end a query that writes the rows to a stream again.
     """
-    if table == _PARTITION_KEYS:
-        is_legal = 1 <= len(key) <= _LONGEST_KEY
-    else:
-        is_legal = _HASH_KEY.fullmatch(key) is not None and int(key) <= _LARGEST_HASH_KEY
-    if not is_legal:
+    if not (1 <= len(key) <= LONGEST_KEY if table == _PARTITION_KEYS else is_hash_key(key)):
         raise ValueError("the service refuses this key")
     return key
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.client import KinesisClientOptions
     from connectors.kinesis.options.sink import KinesisWriteOptions
     from connectors.kinesis.options.source import KinesisReadOptions
+    from connectors.kinesis.sink.requests import WriteSettings
     from connectors.kinesis.sink.rows import Columns
-    from connectors.kinesis.sink.writer import WriteSettings
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 _log = logging.getLogger(__name__)
@@ -206,8 +206,8 @@ class KinesisDataSource(ConnectorSource):
 
     def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:
         """Check everything on the driver, and ask for the limits here, which spares each task a call."""
+        from connectors.kinesis.sink.requests import WriteSettings  # noqa: PLC0415 - readers do without
         from connectors.kinesis.sink.rows import check_columns  # noqa: PLC0415 - readers do without
-        from connectors.kinesis.sink.writer import WriteSettings  # noqa: PLC0415 - readers do without
 
         options: KinesisWriteOptions = _KINESIS.write_options(self.options)
         columns = check_columns(schema, options.stream)
@@ -220,11 +220,11 @@ class KinesisDataSource(ConnectorSource):
         if options.stream is not None:
             # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an
             # account few calls of DescribeStreamSummary a second, so there is one a minute.
-            settings = replace(settings, known=_known_limit(settings, options.stream))
+            settings = replace(settings, record_limits=_driver_limits(settings, options.stream))
         return settings, columns
 
 
-def _known_limit(settings: WriteSettings, stream: str) -> tuple[tuple[str, int], ...]:
+def _driver_limits(settings: WriteSettings, stream: str) -> tuple[tuple[str, int], ...]:
     """Return the most bytes of a record of a stream; nothing in an outage, which the tasks wait out.
 
     Spark cannot end this process, so that a query that is stopped would wait for it.

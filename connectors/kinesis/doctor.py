@@ -16,7 +16,7 @@ from connectors.kinesis import FORMAT
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.offsets import TRIM
 from connectors.kinesis.options.client import client_options
-from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
+from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.shards import Listing
 
 _RETRIES: Final = 2
@@ -45,7 +45,7 @@ def _results(raw: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[str
     with suppress(AccessDeniedError, SourceGoneError):
         wait_out(partial(client.describe, options.streams[0]), options.outage_rule)
     yield f"accepted ({credentials}{f', as {options.role_arn}' if options.role_arn else ''})"
-    listings = {stream: _listing(client, stream, options) for stream in options.streams}
+    listings = {stream: wait_out(partial(client.listing, stream), options.outage_rule) for stream in options.streams}
     yield "; ".join(map(_describe, listings.values()))
     for stream, listing in listings.items():
         shard = min((name for name, listed in listing.shards.items() if not listed.closed), default=None)
@@ -53,11 +53,6 @@ def _results(raw: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[str
             iterator = wait_out(partial(client.iterator, stream, shard, TRIM), options.outage_rule)
             wait_out(partial(client.records, iterator, 1, stream, shard), options.outage_rule)
     yield "records may be read"
-
-
-def _listing(client: KinesisClient, stream: str, options: KinesisReadOptions) -> Listing:
-    wait_out(partial(client.describe, stream), options.outage_rule)
-    return wait_out(partial(client.listing, stream), options.outage_rule)
 
 
 def _describe(listing: Listing) -> str:

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered, shown, whole_number
 from connectors.core.options.declaration import conflict
 from connectors.kinesis import FORMAT
+
+T = TypeVar("T")
 
 _SHOWN_CHARACTERS: Final = 120
 _SEQUENCE: Final = re.compile(r"[0-9]{1,128}")
@@ -34,7 +36,7 @@ _SHARD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _EXAMPLE: Final = '{"shardId-000000000000":{"iteratorType":"AFTER_SEQUENCE_NUMBER","iteratorPosition":"4959..."}}'
 
 
-class Kind(StrEnum):
+class PositionKind(StrEnum):
     """The kinds of position; their texts stand in offsets."""
 
     TRIM = "TRIM"
@@ -45,7 +47,7 @@ class Kind(StrEnum):
     LATEST = "LATEST"
 
 
-_NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
+_NUMBERED: Final = {PositionKind.TIME, PositionKind.AFTER, PositionKind.AT}
 
 
 def sequence_number(text: object) -> int:
@@ -64,7 +66,7 @@ class Position:
     texts, "99" would come after "100".
     """
 
-    kind: Kind
+    kind: PositionKind
     number: int = 0
 
     def __str__(self) -> str:
@@ -74,32 +76,36 @@ class Position:
     def parse(cls, text: str) -> Position:
         """Read what `str` wrote; raises a `ValueError` for what no offset can hold."""
         name, colon, number = text.partition(":")
-        kind = Kind(name)
-        if (kind in _NUMBERED) != bool(colon) or kind is Kind.LATEST or (colon and not _SEQUENCE.fullmatch(number)):
+        kind = PositionKind(name)
+        if (
+            (kind in _NUMBERED) != bool(colon)
+            or kind is PositionKind.LATEST
+            or (colon and not _SEQUENCE.fullmatch(number))
+        ):
             raise ValueError(text)
-        if kind is Kind.TIME:
+        if kind is PositionKind.TIME:
             whole_number(int(number), _MOST_MILLISECONDS)
         return cls(kind, int(number or 0))
 
 
-TRIM: Final = Position(Kind.TRIM)
-END: Final = Position(Kind.END)
-LATEST: Final = Position(Kind.LATEST)
+TRIM: Final = Position(PositionKind.TRIM)
+END: Final = Position(PositionKind.END)
+LATEST: Final = Position(PositionKind.LATEST)
 
 
 def after(number: int) -> Position:
     """Return the position after a record."""
-    return Position(Kind.AFTER, number)
+    return Position(PositionKind.AFTER, number)
 
 
 def at(number: int) -> Position:
     """Return the position before a record."""
-    return Position(Kind.AT, number)
+    return Position(PositionKind.AT, number)
 
 
 def at_time(milliseconds: int) -> Position:
     """Return the position of the first record as new as a time."""
-    return Position(Kind.TIME, milliseconds)
+    return Position(PositionKind.TIME, milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +232,13 @@ class ShardState:
     @property
     def ended(self) -> bool:
         """Whether the shard is closed and read to its end."""
-        return self.position.kind is Kind.END
+        return self.position.kind is PositionKind.END
 
     @property
     def complete_ms(self) -> int | None:
         """The time up to which the query has every record, by the service's time; None when it cannot tell."""
         times = [time for time in (self.arrival_ms, self.clean_ms) if time is not None]
-        if self.position.kind is Kind.TIME:
+        if self.position.kind is PositionKind.TIME:
             times.append(self.position.number)
         return max(times, default=None)
 
@@ -285,7 +291,7 @@ def _written(streams: Mapping[str, StreamState]) -> Offset:
 def _read(value: Any, offset: object) -> Streams:
     try:
         return {
-            _of(str, arn): StreamState(
+            of_type(str, arn): StreamState(
                 whole_number(stream["created"], _MOST_MILLISECONDS), dict(_read_shards(stream["shards"].items()))
             )
             for arn, stream in value.items()
@@ -304,7 +310,8 @@ def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Shard
         yield shard, ShardState(Position.parse(state["p"]), *times)
 
 
-def _of(kind: type, value: Any) -> Any:
+def of_type(kind: type[T], value: Any) -> T:
+    """Return a value from JSON; raises a `TypeError` if it is not just of this type."""
     if type(value) is not kind:
-        raise TypeError(value)
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value

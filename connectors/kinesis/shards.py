@@ -23,8 +23,8 @@ from connectors.kinesis.offsets import (
     LATEST,
     NEW,
     TRIM,
-    Kind,
     Position,
+    PositionKind,
     ShardPositions,
     ShardState,
     StreamState,
@@ -147,7 +147,7 @@ def resolve(listing: Listing, positions: ShardPositions, option: str = "initialP
 def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Position:
     if position == LATEST:
         return END if listing.shards[shard].closed else at_time(listing.at_ms - _PIN_SLACK_MS)
-    if position.kind is not Kind.TIME:
+    if position.kind is not PositionKind.TIME:
         return position
     if position.number > listing.at_ms + _FUTURE_MS:
         what = f"The time of {option} lies in the future"
@@ -199,10 +199,12 @@ def with_unread(state: StreamState, listing: Listing) -> StreamState:
 def is_whole(shard: str, position: Position, listing: Listing) -> bool:
     """Return whether nothing unread of a shard can have been trimmed, as one of its parents is still listed.
 
-    So its start by time may lie longer ago than the retention; see `with_unread`.
+    So its start by time may lie longer ago than the retention.
     """
     parents = listing.shards[shard].parents if shard in listing.shards else ()
-    return position.kind in {Kind.TRIM, Kind.TIME} and any(parent in listing.shards for parent in parents)
+    return position.kind in {PositionKind.TRIM, PositionKind.TIME} and any(
+        parent in listing.shards for parent in parents
+    )
 
 
 def unproven(shard: str, state: ShardState, listing: Listing) -> bool:
@@ -223,11 +225,11 @@ def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_ord
 
 def is_after(position: Position, number: int | None) -> bool:
     """Return whether a record lies after a position; one that was seen reading on from a time or TRIM does."""
-    if number is None or position.kind is Kind.END:
+    if number is None or position.kind is PositionKind.END:
         return False
-    if position.kind is Kind.AFTER:
+    if position.kind is PositionKind.AFTER:
         return number > position.number
-    return number >= position.number if position.kind is Kind.AT else True
+    return number >= position.number if position.kind is PositionKind.AT else True
 
 
 def next_state(state: ShardState, seen: Seen) -> ShardState:
@@ -280,7 +282,6 @@ def advanced(state: StreamState, ends: Mapping[str, ShardState], listing: Listin
 
 
 def _is_over(shard: str, shards: Mapping[str, ShardState], listing: Listing) -> bool:
-    """Return whether a shard can leave the offset; see the top."""
     if shard in listing.shards:
         return False
     children = [child for child, listed in listing.shards.items() if shard in listed.parents]
@@ -295,7 +296,9 @@ def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) 
         begin = before.get(shard, NEW)
         if state.position == begin.position:
             continue
-        if begin.ended or (state.position.kind is Kind.AFTER and not is_after(begin.position, state.position.number)):
+        if begin.ended or (
+            state.position.kind is PositionKind.AFTER and not is_after(begin.position, state.position.number)
+        ):
             what = f"The batch ends at {state.position} and begins at {begin.position}"
             action = "The checkpoint is damaged or was mixed from several; restore it, or start with a new one."
             raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}", action)

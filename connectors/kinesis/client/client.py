@@ -28,7 +28,7 @@ from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kinesis import FORMAT
 from connectors.kinesis.client.errors import NOT_FOUND, client_error, credentials_error, service_error
 from connectors.kinesis.client.responses import Page, parse_page, service_time_ms
-from connectors.kinesis.offsets import Kind, Position
+from connectors.kinesis.offsets import Position, PositionKind
 from connectors.kinesis.options.client import KinesisClientOptions, stream_named
 from connectors.kinesis.shards import HashRange, Listing, Shard
 
@@ -38,11 +38,11 @@ _OK: Final = 200
 _VALID_RECORDS: Final[list[dict[str, Any]]] = [{"Data": b"", "PartitionKey": "0"}]
 """The least that botocore takes for a request."""
 _KINDS: Final = {
-    Kind.TRIM: "TRIM_HORIZON",
-    Kind.TIME: "AT_TIMESTAMP",
-    Kind.AFTER: "AFTER_SEQUENCE_NUMBER",
-    Kind.AT: "AT_SEQUENCE_NUMBER",
-    Kind.LATEST: "LATEST",
+    PositionKind.TRIM: "TRIM_HORIZON",
+    PositionKind.TIME: "AT_TIMESTAMP",
+    PositionKind.AFTER: "AFTER_SEQUENCE_NUMBER",
+    PositionKind.AT: "AT_SEQUENCE_NUMBER",
+    PositionKind.LATEST: "LATEST",
 }
 _HOUR_MS: Final = 3_600_000
 _MOST_LISTED: Final = 1000
@@ -88,11 +88,11 @@ class KinesisClient:
             return self._connection.open()
 
     def renew(self, keys: int) -> bool:
-        """See `AwsConnection.renew`."""
+        """Make the next call read its keys again; return False when the options give the keys."""
         return self._connection.renew(keys)
 
     def credentials(self) -> str:
-        """See `AwsConnection.credentials`."""
+        """Return how credentials are found, as botocore names it."""
         with _named_errors("Finding credentials", "kinesis", self._options):
             return self._connection.credentials()
 
@@ -140,7 +140,7 @@ class KinesisClient:
         """Return an iterator, valid for five minutes; `INVALID_ARGUMENT` means that the shard has no such position."""
         parameters: dict[str, Any] = {"ShardId": shard, **stream_named(stream)}
         parameters |= _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
-        if position.kind is Kind.TIME:
+        if position.kind is PositionKind.TIME:
             # botocore cuts times to whole seconds.
             parameters[_BODY] = json.dumps(parameters).encode()
         return str(self.call("get_shard_iterator", f"{stream}, {shard}", **parameters)["ShardIterator"])
@@ -190,9 +190,9 @@ class KinesisClient:
 def _position_parameters(position: Position, kind: str, number: str) -> dict[str, Any]:
     """Return the parameters for a position; ``kind`` and ``number`` are the names of two of them."""
     parameters: dict[str, Any] = {kind: _KINDS[position.kind]}
-    if position.kind in {Kind.AFTER, Kind.AT}:
+    if position.kind in {PositionKind.AFTER, PositionKind.AT}:
         parameters[number] = str(position.number)
-    if position.kind is Kind.TIME:
+    if position.kind is PositionKind.TIME:
         parameters["Timestamp"] = position.number / 1000
     return parameters
 

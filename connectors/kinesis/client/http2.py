@@ -134,7 +134,6 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()  # nobody may be there to take what is still to be sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._http.initiate_connection()
         self._http.update_settings(
@@ -167,7 +166,6 @@ class _Connection(asyncio.Protocol):
             self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         try:
             for event in self._http.receive_data(data):
                 self._take(event)
@@ -203,7 +201,6 @@ class _Connection(asyncio.Protocol):
             self._close_if_done()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._close(_cut("the connection was cut" + ("" if error is None else f": {error}")))
         self._gone.set()
 

@@ -10,24 +10,17 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from connectors.core.offsets import whole_number
-from connectors.kinesis.offsets import END, Kind, Position, after, sequence_number
+from connectors.kinesis.offsets import END, Position, PositionKind, after, of_type, sequence_number
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import Piece, ShardKey
 from connectors.spool.segments.rows import RowSchema
 
-_Kind = TypeVar("_Kind", str, bool)
 _LAST: Final = attrgetter("last")
 CACHED_ROWS: Final = RowSchema(1, ARROW_SCHEMA, all_present=True)
 """A new column gets a new version. Rows of older segments, which lack it, are polled: that fills the column."""
-
-
-def _of(kind: type[_Kind], value: object) -> _Kind:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +72,24 @@ class CachedRange:
         ranges, row = [], 0
         for note in notes:
             cached = cls(
-                key=(_of(str, note["stream"]), _of(str, note["shard"])),
+                key=(of_type(str, note["stream"]), of_type(str, note["shard"])),
                 created_ms=whole_number(note["created"]),
                 after=Position.parse(note["after"]),
                 first=sequence_number(note["first"]),
                 last=sequence_number(note["last"]),
                 arrival_ms=whole_number(note["ts"]),
-                ended=_of(bool, note["ended"]),
+                ended=of_type(bool, note["ended"]),
                 rows=whole_number(note["rows"]),
                 records=whole_number(note["records"]),
                 size=whole_number(note["bytes"]),
-                deaggregate=_of(bool, note["deaggregate"]),
+                deaggregate=of_type(bool, note["deaggregate"]),
                 segment=segment,
                 digest=digest,
                 row=row,
             )
-            if cached.first > cached.last or (cached.after.kind is Kind.AFTER and cached.after.number >= cached.first):
+            if cached.first > cached.last or (
+                cached.after.kind is PositionKind.AFTER and cached.after.number >= cached.first
+            ):
                 raise ValueError("The records of a note are not in their order")
             ranges.append(cached)
             row += cached.rows
@@ -102,9 +97,9 @@ class CachedRange:
 
     def follows(self, position: Position) -> bool:
         """Return whether it holds everything that comes right after a position, and something does."""
-        if position.kind is not Kind.AFTER:
+        if position.kind is not PositionKind.AFTER:
             return self.after == position  # no record's: only what was read from exactly there follows
-        reaches = self.after.kind is Kind.AFTER and self.after.number <= position.number
+        reaches = self.after.kind is PositionKind.AFTER and self.after.number <= position.number
         return self.last > position.number and (reaches or self.first <= position.number)
 
     def start_after_gap(self, position: Position) -> Position | None:
@@ -112,8 +107,8 @@ class CachedRange:
 
         None after a time, and after the oldest record: the cached range may lie before.
         """
-        gap = {Kind.AFTER: 1, Kind.AT: 0}.get(position.kind)
-        if gap is None or self.after.kind is not Kind.AFTER or self.after.number < position.number + gap:
+        gap = {PositionKind.AFTER: 1, PositionKind.AT: 0}.get(position.kind)
+        if gap is None or self.after.kind is not PositionKind.AFTER or self.after.number < position.number + gap:
             return None
         return self.after
 
@@ -133,8 +128,8 @@ class CachedRanges:
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:
         """Drop and return those that a query at a position does not need any more."""
-        count = len(self._ranges) if position.kind is Kind.END else 0
-        if position.kind is Kind.AFTER:
+        count = len(self._ranges) if position.kind is PositionKind.END else 0
+        if position.kind is PositionKind.AFTER:
             count = bisect_right(self._ranges, position.number, key=_LAST)
         dropped, self._ranges = self._ranges[:count], self._ranges[count:]
         return dropped
@@ -146,7 +141,7 @@ class CachedRanges:
     def chain(self, begin: Position) -> Iterator[CachedRange]:
         """Yield the cached ranges that lead on from a position without a gap."""
         position = begin
-        start = bisect_right(self._ranges, begin.number, key=_LAST) if begin.kind is Kind.AFTER else 0
+        start = bisect_right(self._ranges, begin.number, key=_LAST) if begin.kind is PositionKind.AFTER else 0
         for cached in self._ranges[start:]:
             if cached.follows(position):
                 yield cached
@@ -159,15 +154,15 @@ class CachedRanges:
         pieces: list[Piece] = []
         position = begin
         for cached in self._ranges:
-            if position.kind is Kind.AFTER and cached.last <= position.number:
+            if position.kind is PositionKind.AFTER and cached.last <= position.number:
                 continue
-            if end.kind is Kind.AFTER and cached.first > end.number:
+            if end.kind is PositionKind.AFTER and cached.first > end.number:
                 break
             start = position if cached.follows(position) else cached.start_after_gap(position)
             if start is None:
                 continue
-            last = min(cached.last, end.number) if end.kind is Kind.AFTER else cached.last
-            ended = cached.ended and last == cached.last and end.kind is Kind.END
+            last = min(cached.last, end.number) if end.kind is PositionKind.AFTER else cached.last
+            ended = cached.ended and last == cached.last and end.kind is PositionKind.END
             rows = (cached.row, cached.row + cached.rows)
             pieces.append(Piece(cached.segment, cached.digest, *rows, start, last, ended))
             position = END if ended else after(last)

@@ -80,20 +80,20 @@ def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
 
 def _statuses(client: KinesisClient, stream_arn: str) -> Counter[str]:
     """Count the consumers of a stream by their status."""
-    found: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
     more: dict[str, str] = {}
     while True:
         page = client.call("list_stream_consumers", stream_arn, StreamARN=stream_arn, MaxResults=100, **more)
-        found.update(each["ConsumerStatus"] for each in page["Consumers"])
+        statuses.update(consumer["ConsumerStatus"] for consumer in page["Consumers"])
         if not page.get("NextToken"):
-            return found
+            return statuses
         more = {"NextToken": page["NextToken"]}
 
 
 def registered_consumer(
     client: KinesisClient, stream_arn: str, name: str, *, register: bool
 ) -> Mapping[str, str] | None:
-    """Return a consumer as the service describes it; None when it is to be registered. See `active_consumer`."""
+    """Return a consumer as the service describes it; None when it is to be registered."""
     where = f"{stream_arn}, {name}"
     named = {"StreamARN": stream_arn, "ConsumerName": name}
     if name.startswith("arn:"):

@@ -31,9 +31,9 @@ from connectors.kinesis.fan_out.messages import (
 )
 from connectors.kinesis.fan_out.subscription import (
     Begins,
-    Fetched,
-    FetchedIntake,
+    RecordsIntake,
     ShardSubscription,
+    SubscribedRecords,
     SubscriptionHost,
 )
 from connectors.kinesis.offsets import Position, after
@@ -51,7 +51,7 @@ T = TypeVar("T")
 _STOP_SECONDS: Final = 1.0
 
 
-class KinesisFetch(FetchTarget[Fetched, Begins]):
+class KinesisFetch(FetchTarget[SubscribedRecords, Begins]):
     """The target of Kinesis: deliveries are records of one shard, and tokens where each shard began.
 
     Its settings are ``client`` (options of the client, as JSON), ``deaggregate`` and ``stall_seconds``.
@@ -69,7 +69,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
         context.orders.listen(self._receive_order)
 
-    def start(self, intake: FetchedIntake) -> None:
+    def start(self, intake: RecordsIntake) -> None:
         """Subscribe to the shards that are ordered."""
         self._in_loop(self._begin(intake))
 
@@ -77,7 +77,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
         """End the subscriptions."""
         self._in_loop(self._halt())
 
-    def decode(self, deliveries: Sequence[Fetched]) -> Block[Begins]:
+    def decode(self, deliveries: Sequence[SubscribedRecords]) -> Block[Begins]:
         """Return the rows of these records, shard by shard, and the cached ranges that they are."""
         runs = _runs(deliveries)
         decoded = [self._decode_run(run) for run in runs]
@@ -99,7 +99,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
             more_bytes=sum(size for _, size, _ in decoded) - int(sizes.sum()),
         )
 
-    def _decode_run(self, run: Sequence[Fetched]) -> tuple[CachedRange, int, Iterator[pa.RecordBatch]]:
+    def _decode_run(self, run: Sequence[SubscribedRecords]) -> tuple[CachedRange, int, Iterator[pa.RecordBatch]]:
         """Return the cached range that a run of records without a gap is, the bytes of its rows, and the rows."""
         order = run[0].order
         records = [record for delivery in run for record in delivery.records]
@@ -126,11 +126,11 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
         """Acknowledge nothing: the stream has its records still."""
         failpoint("fetch.after_ack")
 
-    def on_given_up(self, held: Sequence[Fetched | Begins]) -> None:
+    def on_given_up(self, held: Sequence[SubscribedRecords | Begins]) -> None:
         """Fetch again what was not stored, from where each shard stood."""
         back: dict[ShardKey, tuple[Order, Position]] = {}
         for one in held:
-            begins = [(one.order, one.after)] if isinstance(one, Fetched) else one
+            begins = [(one.order, one.after)] if isinstance(one, SubscribedRecords) else one
             for order, position in begins:
                 back.setdefault(order.key, (order, position))
         self._loop.call_soon_threadsafe(self._go_back, back)
@@ -156,7 +156,7 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _begin(self, intake: FetchedIntake) -> None:
+    async def _begin(self, intake: RecordsIntake) -> None:
         self._host.intake = intake
         for name in self._shards:
             self._run(name)
@@ -204,9 +204,9 @@ class KinesisFetch(FetchTarget[Fetched, Begins]):
                 shard.go_back(position)
 
 
-def _runs(fetched: Sequence[Fetched]) -> list[list[Fetched]]:
+def _runs(fetched: Sequence[SubscribedRecords]) -> list[list[SubscribedRecords]]:
     """Group deliveries by shard into runs, in which each begins where the one before ended."""
-    runs: list[list[Fetched]] = []
+    runs: list[list[SubscribedRecords]] = []
     for delivery in sorted(fetched, key=lambda delivery: delivery.order.key):
         last = runs[-1][-1] if runs else delivery
         if last.order.key == delivery.order.key and delivery.after == after(last.records[-1].number):

@@ -34,7 +34,7 @@ from connectors.kinesis.fan_out.messages import (
     order_name,
 )
 from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
-from connectors.kinesis.offsets import END, Kind, Position, ShardState, Streams, after
+from connectors.kinesis.offsets import END, Position, PositionKind, ShardState, Streams, after
 from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
 from connectors.kinesis.shards import Listing, Piece, Seen, ShardKey
@@ -54,7 +54,7 @@ _LEAST_SECONDS: Final = 3.0
 _HELD_BYTES: Final = 64 << 20
 _CHECK_SECONDS: Final = 0.5
 _LAGGING_CHECKS: Final = 4
-"""So often in a row a subscription must lag behind what was read already before it starts again there."""
+"""Checks in a row that see a subscription behind the reader before it restarts at the reader's position."""
 
 
 class StallDetector:
@@ -122,12 +122,12 @@ class _Subscribed:
     def read_to(self, position: Position) -> None:
         """Note how far the query has read: the tasks may have polled over a gap."""
         self.read = position
-        if position.kind is Kind.AFTER and _number(self.head) < position.number:
+        if position.kind is PositionKind.AFTER and _number(self.head) < position.number:
             self.head = position
 
     def must_restart(self) -> bool:
         """Return whether the subscription has brought for long what was read already."""
-        if self.read.kind is not Kind.AFTER or self.head == END:
+        if self.read.kind is not PositionKind.AFTER or self.head == END:
             return False
         lags = max(self.brought, _number(self.ordered)) < self.read.number
         self.lagging = self.lagging + 1 if lags else 0
@@ -135,7 +135,7 @@ class _Subscribed:
 
 
 def _number(position: Position) -> int:
-    return position.number if position.kind is Kind.AFTER else -1
+    return position.number if position.kind is PositionKind.AFTER else -1
 
 
 class FanOut(PushSource):
@@ -374,7 +374,7 @@ class FanOut(PushSource):
             self._advance(key)
             with self._lock:
                 shard.live = False
-                if shard.head.kind is Kind.AFTER:
+                if shard.head.kind is PositionKind.AFTER:
                     shard.ordered = shard.head
                 self._order(key, shard)
             self._monitor.poll_now(key)
@@ -399,7 +399,7 @@ class FanOut(PushSource):
         with self._lock:
             if shard.head == END:
                 return
-            number = shard.head.number if shard.head.kind is Kind.AFTER else None
+            number = shard.head.number if shard.head.kind is PositionKind.AFTER else None
             newest = shard.up_to_date
             clean_ms = newest.until_ms if newest is not None and newest.position == shard.head else None
             seen = Seen(number, shard.arrival_ms, clean_ms)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
 from connectors.kinesis.fan_out.cached_ranges import CACHED_ROWS
-from connectors.kinesis.offsets import END, Kind, Position, after
+from connectors.kinesis.offsets import END, Position, PositionKind, after
 from connectors.kinesis.shards import Piece, ShardRange
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
@@ -99,7 +99,7 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
     last: int | None = None
     for _, batch in segment.batches(piece.first_row, piece.end_row, CACHED_ROWS):
         rows = batch
-        if piece.begin.kind is Kind.AFTER and _number(rows, 0) <= piece.begin.number:
+        if piece.begin.kind is PositionKind.AFTER and _number(rows, 0) <= piece.begin.number:
             rows = rows.slice(_place(rows, piece.begin.number))
         if len(rows) and _number(rows, len(rows) - 1) > piece.last:
             rows = rows.slice(0, _place(rows, piece.last))

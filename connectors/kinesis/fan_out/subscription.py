@@ -31,7 +31,7 @@ from connectors.kinesis.fan_out.messages import (
     UpToDate,
     message_to_json,
 )
-from connectors.kinesis.offsets import Kind, Position, after
+from connectors.kinesis.offsets import Position, PositionKind, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
 
@@ -50,7 +50,7 @@ _SERVICE_CLOCK_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class SubscribedRecords:
     """Records as they came, at least one: everything after a position; with ``ended`` up to the end of the shard."""
 
     order: Order
@@ -61,7 +61,7 @@ class Fetched:
 
 Begins: TypeAlias = list[tuple[Order, Position]]
 """Stands for deliveries while their rows are written: where each shard began."""
-FetchedIntake: TypeAlias = Intake[Fetched, Begins]
+RecordsIntake: TypeAlias = Intake[SubscribedRecords, Begins]
 
 
 class SubscriptionHost:
@@ -72,7 +72,7 @@ class SubscriptionHost:
         self.stall_seconds = stall_seconds
         self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
         self.http = Http2Client()
-        self.intake: FetchedIntake | None = None
+        self.intake: RecordsIntake | None = None
         self.error: ConnectorError | None = None
         self._context = context
 
@@ -90,7 +90,7 @@ class SubscriptionHost:
         while not self.has_room():  # noqa: ASYNC110 - the intake wakes threads, not this loop
             await asyncio.sleep(_ROOM_SECONDS)
 
-    def put(self, fetched: Fetched, size: int) -> None:
+    def put(self, fetched: SubscribedRecords, size: int) -> None:
         """Take records."""
         if self.intake is not None:
             self.intake.put(fetched, size, len(fetched.records))
@@ -245,14 +245,14 @@ class ShardSubscription:
 
     def _put(self, event: Event, size: int) -> None:
         records = event.records
-        if self.position.kind is Kind.AFTER and records and records[0].number <= self.position.number:
+        if self.position.kind is PositionKind.AFTER and records and records[0].number <= self.position.number:
             records = [record for record in records if record.number > self.position.number]
         if records:
-            self._host.put(Fetched(self.order, self.position, records, event.ended), size)
+            self._host.put(SubscribedRecords(self.order, self.position, records, event.ended), size)
             self.position = after(records[-1].number)
             self._resume = self.position
         if event.continuation is not None and (
-            self._resume.kind is not Kind.AFTER or event.continuation >= self._resume.number
+            self._resume.kind is not PositionKind.AFTER or event.continuation >= self._resume.number
         ):
             self._resume = after(event.continuation)
 

@@ -21,7 +21,7 @@ from connectors.kinesis.sink.requests import LANES, Answered, Attempts, Requests
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.shards import HashRange
-    from connectors.kinesis.sink.requests import Record, WriteSettings
+    from connectors.kinesis.sink.requests import RequestEntry, WriteSettings
     from connectors.kinesis.sink.rows import Rows
 
 
@@ -69,13 +69,13 @@ class _Packers:
         """Pack by new ranges what no reader takes, what waits behind it, and what is not full."""
         packer = self.of(stream)
         waiting = packer.reshard(self._ranges(stream))
-        rows: list[Record] = []
-        lost: list[Record] = []
+        rows: list[RequestEntry] = []
+        lost: list[RequestEntry] = []
         for packing, shard, behind in elsewhere:
             wrong = [] if packer.map.covers(shard, packing.hash_keys) else packing.rows
             lost += wrong
             rows += wrong
-            rows += [row for each in behind for row in each.rows]
+            rows += [row for later in behind for row in later.rows]
         if lost:
             self._attempts.setdefault(stream, self._new_attempts()).wait(_misplaced(stream), lost)
         return packer.add([*rows, *waiting])
@@ -134,7 +134,7 @@ class AggregateWriter:
 
     def _repack(self) -> None:
         """Put again what is in a shard that does not take all its rows."""
-        while noted := [(stream, found) for stream, found in self._elsewhere.items() if found]:
+        while noted := [item for item in self._elsewhere.items() if item[1]]:
             self._elsewhere.clear()
             for stream, elsewhere in noted:
                 self._send(stream, self._packers.repack(stream, elsewhere))

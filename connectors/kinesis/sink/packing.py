@@ -13,7 +13,7 @@ from typing import Final
 
 from connectors.kinesis.aggregates import AggregateBuilder
 from connectors.kinesis.shards import HashRange
-from connectors.kinesis.sink.requests import Record
+from connectors.kinesis.sink.requests import RequestEntry
 
 _MOST_OPEN_BYTES: Final = 64 << 20
 """Of rows that wait in aggregates for others of their shards; it matters for a stream of hundreds of shards."""
@@ -52,13 +52,13 @@ class Packing:
     def __init__(self, shard: str | None, limit: int, *, alone: bool = False) -> None:
         self.shard = shard
         self.alone = alone
-        self.rows: list[Record] = []
+        self.rows: list[RequestEntry] = []
         self.hash_keys: list[int] = []
         self._aggregate = AggregateBuilder(limit - len(shard or ""))
         self.size = 0
         """The bytes of data and partition key; 0 without rows."""
 
-    def add(self, row: Record, hash_key: int) -> bool:
+    def add(self, row: RequestEntry, hash_key: int) -> bool:
         """Add a row, unless it does not fit."""
         explicit = row.ExplicitHashKey
         if not self._aggregate.add(row.Data, row.PartitionKey, explicit if isinstance(explicit, str) else None):
@@ -72,11 +72,11 @@ class Packing:
         """Return whether it is not in the shard that it was packed for, and its rows may not be that one's."""
         return not self.alone and shard != self.shard
 
-    def record(self) -> Record:
+    def record(self) -> RequestEntry:
         """Return the record to put; its explicit hash key is that of the first row."""
         if self.alone or self.shard is None:
             return self.rows[0]
-        return Record(self._aggregate.data(), self.shard, str(self.hash_keys[0]))
+        return RequestEntry(self._aggregate.data(), self.shard, str(self.hash_keys[0]))
 
 
 class Packer:
@@ -94,7 +94,7 @@ class Packer:
         """Whether every row that was added has been yielded."""
         return not self._open
 
-    def add(self, rows: Iterable[Record]) -> Iterator[Packing]:
+    def add(self, rows: Iterable[RequestEntry]) -> Iterator[Packing]:
         """Add rows, and yield what is full."""
         for row in rows:
             hash_key = self._hash_key(row)
@@ -118,14 +118,14 @@ class Packer:
         for shard in list(self._open):
             yield self._close(shard)
 
-    def reshard(self, ranges: Iterable[HashRange]) -> list[Record]:
+    def reshard(self, ranges: Iterable[HashRange]) -> list[RequestEntry]:
         """Take new ranges; return the rows of what is not full yet, which has to be added again."""
         waiting = [row for packing in self._open.values() for row in packing.rows]
         self._open, self._open_bytes = {}, 0
         self.map = ShardMap(ranges)
         return waiting
 
-    def _added(self, shard: str, row: Record, hash_key: int) -> bool:
+    def _added(self, shard: str, row: RequestEntry, hash_key: int) -> bool:
         packing = self._open.get(shard)
         if packing is None:
             packing = self._open[shard] = Packing(shard, self._limit)
@@ -141,7 +141,7 @@ class Packer:
         packing.alone = len(packing.rows) == 1
         return packing
 
-    def _hash_key(self, row: Record) -> int:
+    def _hash_key(self, row: RequestEntry) -> int:
         if isinstance(row.ExplicitHashKey, str):
             return int(row.ExplicitHashKey)
         hash_key = self._hash_keys.get(row.PartitionKey)
@@ -153,7 +153,7 @@ class Packer:
         return hash_key
 
 
-def _alone(row: Record, hash_key: int, shard: str | None) -> Packing:
+def _alone(row: RequestEntry, hash_key: int, shard: str | None) -> Packing:
     packing = Packing(shard, 0, alone=True)
     packing.rows, packing.hash_keys = [row], [hash_key]
     return packing

@@ -46,17 +46,17 @@ Sleep = Callable[[float], object]
 class WriteSettings:
     """How the tasks of a sink write; pickles.
 
-    An aggregate has at most ``aggregate_bytes``; None puts a record for each row. ``known`` are the most bytes of a
-    record, by stream (its name or ARN), that the driver asked for.
+    An aggregate has at most ``aggregate_bytes``; None puts a record for each row. ``record_limits``
+    are the most bytes of a record, by stream (its name or ARN), that the driver asked for.
     """
 
     client: KinesisClientOptions
     ordered: bool
     aggregate_bytes: int | None
-    known: tuple[tuple[str, int], ...] = ()
+    record_limits: tuple[tuple[str, int], ...] = ()
 
 
-class Record(msgspec.Struct, gc=False):
+class RequestEntry(msgspec.Struct, gc=False):
     """A record of a request, under the names of the service; its data become base64."""
 
     Data: bytes
@@ -65,12 +65,12 @@ class Record(msgspec.Struct, gc=False):
 
 
 class _Request(msgspec.Struct):
-    Records: Sequence[Record]
+    Records: Sequence[RequestEntry]
     StreamName: str | msgspec.UnsetType = msgspec.UNSET
     StreamARN: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class _OrderedRequest(Record):
+class _OrderedRequest(RequestEntry):
     SequenceNumberForOrdering: str | msgspec.UnsetType = msgspec.UNSET
     StreamName: str | msgspec.UnsetType = msgspec.UNSET
     StreamARN: str | msgspec.UnsetType = msgspec.UNSET
@@ -104,8 +104,8 @@ def put_results(body: bytes, count: int, stream: str) -> list[Result]:
     """
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count or not all(result.ErrorCode or result.ShardId for result in results):
-        known = sum(bool(result.ErrorCode or result.ShardId) for result in results)
-        reason = ValueError(f"it says of {known} records what became of them, and {count} were sent")
+        settled = sum(bool(result.ErrorCode or result.ShardId) for result in results)
+        reason = ValueError(f"it says of {settled} records what became of them, and {count} were sent")
         raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
     return results
 
@@ -120,7 +120,7 @@ class Attempts:
         self._outage = Outage(options.outage_rule)
         self._sleep = sleep
 
-    def wait(self, error: ConnectorError, left: Sequence[Record], *, progress: bool = False) -> None:
+    def wait(self, error: ConnectorError, left: Sequence[RequestEntry], *, progress: bool = False) -> None:
         """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
         what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
         action = _MORE_SHARDS if error.code == THROTTLED else error.action
@@ -135,13 +135,13 @@ class Answered:
     """A request whose records are all put, with the result of each."""
 
     stream: str
-    records: Sequence[Record]
+    records: Sequence[RequestEntry]
     results: Sequence[Result]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    records: list[Record] = field(default_factory=list)
+    records: list[RequestEntry] = field(default_factory=list)
     size: int = 0
 
 
@@ -156,7 +156,7 @@ class Requests:
         client: KinesisClient,
         settings: WriteSettings,
         sleep: Sleep | None,
-        rows_of: Callable[[Record], Sequence[Record]] = lambda record: (record,),
+        rows_of: Callable[[RequestEntry], Sequence[RequestEntry]] = lambda record: (record,),
     ) -> None:
         self._client = client
         self._settings = settings
@@ -167,7 +167,7 @@ class Requests:
         self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="kinesis-put")
         self._sent: set[Future[Answered]] = set()
 
-    def add(self, stream: str, records: Sequence[Record], sizes: Iterable[int], limit: int) -> list[Answered]:
+    def add(self, stream: str, records: Sequence[RequestEntry], sizes: Iterable[int], limit: int) -> list[Answered]:
         """Add records with their sizes, and send what fills a request; return requests that are done meanwhile.
 
         ``limit`` is the most bytes of a record of the stream.
@@ -219,7 +219,7 @@ class Requests:
         done, self._sent = wait(self._sent, return_when=FIRST_COMPLETED)
         return [future.result() for future in done]
 
-    def _put(self, stream: str, records: Sequence[Record]) -> Answered:
+    def _put(self, stream: str, records: Sequence[RequestEntry]) -> Answered:
         results = [Result()] * len(records)
         attempts = self.attempts()
         waiting: Sequence[int] = range(len(records))
@@ -244,10 +244,10 @@ class Requests:
 def put_in_order(
     client: KinesisClient,
     stream: str,
-    record: Record,
+    record: RequestEntry,
     before: str | None,
     attempts: Attempts,
-    rows: Sequence[Record] = (),
+    rows: Sequence[RequestEntry] = (),
 ) -> tuple[str, str]:
     """Put a record after the one with the number ``before``; return its shard and number.
 

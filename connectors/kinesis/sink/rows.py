@@ -14,18 +14,16 @@ import pyarrow.compute as pc
 
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.kinesis.aggregates import LONGEST_KEY, is_hash_key
 from connectors.kinesis.options.client import NAME, STREAM_ARN
-from connectors.kinesis.sink.requests import Record, key_name
+from connectors.kinesis.sink.requests import RequestEntry, key_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BAD_ROW: Final = "KINESIS_BAD_ROW"
 _SINK: Final = "kinesis sink"
-_LONGEST_KEY: Final = 256
 _SHOWN_CHARACTERS: Final = 100
-_HASH_KEYS: Final = 1 << 128
-_HASH_KEY: Final = re.compile(r"0|[1-9][0-9]{0,38}")
 _STREAM: Final = re.compile(f"{NAME.pattern}|{STREAM_ARN.pattern}")
 
 
@@ -42,7 +40,7 @@ class Rows:
     """Rows of a stream, each with its bytes of data and key, as the service counts them."""
 
     stream: str
-    records: Sequence[Record]
+    records: Sequence[RequestEntry]
     sizes: Sequence[int]
 
 
@@ -102,9 +100,11 @@ def _rows(batch: pa.RecordBatch, stream: str, columns: Columns) -> Rows:
     fields = zip(data.to_pylist(), keys.to_pylist(), strict=True)
     hash_keys = batch.column("explicitHashKey") if columns.explicit_hash_key else None
     if hash_keys is None or hash_keys.null_count == len(hash_keys):
-        return Rows(stream, list(starmap(Record, fields)), sizes)
-    given = (hash_key if hash_key is not None else msgspec.UNSET for hash_key in hash_keys.to_pylist())
-    records = [Record(one, key, hash_key) for (one, key), hash_key in zip(fields, given, strict=True)]
+        return Rows(stream, list(starmap(RequestEntry, fields)), sizes)
+    records = [
+        RequestEntry(value, key, msgspec.UNSET if hash_key is None else hash_key)
+        for (value, key), hash_key in zip(fields, hash_keys.to_pylist(), strict=True)
+    ]
     return Rows(stream, records, sizes)
 
 
@@ -130,18 +130,14 @@ def _all_legal(batch: pa.RecordBatch, columns: Columns) -> bool:
     return (
         keys.null_count == batch.column("data").null_count == 0
         and lengths["min"].as_py() > 0
-        and lengths["max"].as_py() <= _LONGEST_KEY
+        and lengths["max"].as_py() <= LONGEST_KEY
         and all(map(_is_stream, streams))
-        and all(map(_is_hash_key, hash_keys))
+        and all(key is None or is_hash_key(key) for key in hash_keys)
     )
 
 
 def _is_stream(stream: str | None) -> bool:
     return stream is not None and _STREAM.fullmatch(stream) is not None
-
-
-def _is_hash_key(key: str | None) -> bool:
-    return key is None or (_HASH_KEY.fullmatch(key) is not None and int(key) < _HASH_KEYS)
 
 
 def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:
@@ -152,15 +148,15 @@ def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:
     no_data = batch.column("data").is_null().to_pylist()
     keys = batch.column("partitionKey").to_pylist()
     for stream, key, without, hash_key in zip(streams, keys, no_data, hash_keys, strict=True):
-        if not key or len(key) > _LONGEST_KEY:
+        if not key or len(key) > LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"
-            raise _bad_row(f"A row has {length}", key or "", f"A key has 1 to {_LONGEST_KEY} characters.")
+            raise _bad_row(f"A row has {length}", key or "", f"A key has 1 to {LONGEST_KEY} characters.")
         if without:
             raise _bad_row("A row has no data", key, "Filter out rows without data, or give them empty data.")
         if not _is_stream(stream):
             what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
             raise _bad_row(what, key, "Fill the column stream, or give the option streamName.")
-        if not _is_hash_key(hash_key):
+        if hash_key is not None and not is_hash_key(hash_key):
             action = "It must be a whole number from 0 to 2^128-1 without leading zeros, or null."
             raise _bad_row(f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}", key, action)
 

@@ -2,7 +2,7 @@
 
 PutRecords takes many records and may refuse some of them: only those are sent again, so records of one key can change
 places. With ``ordered`` each record is a PutRecord that names the number of the one before it of the same key, which is
-the only order that the service keeps. With ``aggregation`` a record is many rows of one shard; see `aggregating`.
+the only order that the service keeps. With ``aggregation`` a record is many rows of one shard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregat
 from connectors.kinesis.sink.requests import (
     LANES,
     Attempts,
-    Record,
+    RequestEntry,
     Requests,
     Sleep,
     WriteSettings,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
-
-__all__ = ["WriteSettings", "needs_keys", "put_batches", "record_limit"]
 
 _log = logging.getLogger(__name__)
 _DEFAULT_RECORD_KIB: Final = 1024
@@ -87,7 +85,7 @@ def put_batches(
     """
     client = shared_client(settings.client)
     writer = _writer(settings)(client, settings, sleep)
-    limits = dict(settings.known)
+    limits = dict(settings.record_limits)
     count = 0
     try:
         for batch in batches:
@@ -148,7 +146,7 @@ class _OrderedWriter:
 
     def put(self, rows: Rows, limit: int) -> None:
         del limit
-        lanes: dict[int, list[Record]] = defaultdict(list)
+        lanes: dict[int, list[RequestEntry]] = defaultdict(list)
         for record in rows.records:
             lanes[crc32(f"{rows.stream}/{record.PartitionKey}".encode()) % LANES].append(record)
         with ThreadPoolExecutor(LANES, thread_name_prefix="kinesis-put") as pool:
@@ -161,7 +159,7 @@ class _OrderedWriter:
     def close(self) -> None:
         self._failed.set()
 
-    def _run(self, stream: str, lane: Sequence[Record], numbers: dict[tuple[str, str], str]) -> None:
+    def _run(self, stream: str, lane: Sequence[RequestEntry], numbers: dict[tuple[str, str], str]) -> None:
         for record in lane:
             if self._failed.is_set():
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
+from connectors.kinesis.offsets import END, LATEST, Position, PositionKind, ShardState, at
 from connectors.kinesis.shards import Listing, ShardKey, ShardRange, next_state, resolve
 from connectors.kinesis.source.latest_record import PLANNING_SECONDS
 from connectors.kinesis.source.micro_batch import check_named
@@ -52,13 +52,15 @@ def _ends(
     open_ended = {
         key: state
         for key, state in starts.items()
-        if wanted[key].kind is not Kind.TRIM and not listings[key[0]].shards[key[1]].closed
+        if wanted[key].kind is not PositionKind.TRIM and not listings[key[0]].shards[key[1]].closed
     }
     monitor.follow(open_ended, list(listings.values()))
     monitor.refresh(exact=True)
     newest = {key: next_state(state, monitor.seen(key)) for key, state in starts.items()}
     timed = [
-        key for key, end in wanted.items() if end.kind is Kind.TIME and _has_passed(end, newest[key], listings[key[0]])
+        key
+        for key, end in wanted.items()
+        if end.kind is PositionKind.TIME and _has_passed(end, newest[key], listings[key[0]])
     ]
     questions = [partial(first_record, monitor.pages(key, listings[key[0]].stream), wanted[key]) for key in timed]
     first = dict(
@@ -81,11 +83,11 @@ def _wanted_end(options: KinesisReadOptions, listing: Listing, shard: str) -> Po
 
 def _end(wanted: Position, newest: Position, start: Position, first: Record | None) -> Position:
     """Return where a range ends; ``first`` is the first record as new as a wanted time."""
-    if wanted.kind in {Kind.AFTER, Kind.AT}:
+    if wanted.kind in {PositionKind.AFTER, PositionKind.AT}:
         if newest != END and _is_ahead(wanted, newest):
             return newest
         return wanted if _is_ahead(wanted, start) else start
-    if wanted.kind is Kind.TRIM or (wanted.kind is start.kind and wanted.number <= start.number):
+    if wanted.kind is PositionKind.TRIM or (wanted.kind is start.kind and wanted.number <= start.number):
         return start
     if first is None:
         return newest
@@ -95,7 +97,7 @@ def _end(wanted: Position, newest: Position, start: Position, first: Record | No
 
 def _is_ahead(end: Position, start: Position) -> bool:
     return (
-        start.kind not in {Kind.AFTER, Kind.AT}
+        start.kind not in {PositionKind.AFTER, PositionKind.AT}
         or end.number > start.number
-        or (end.number == start.number and end.kind is Kind.AFTER and start.kind is Kind.AT)
+        or (end.number == start.number and end.kind is PositionKind.AFTER and start.kind is PositionKind.AT)
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
-from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
+from connectors.kinesis.offsets import Position, PositionKind, ShardState, after, at_time
 from connectors.kinesis.shards import Seen, ShardKey, is_after
 from connectors.kinesis.source.pages import Pace, Progress, is_above_limits, iterator_or_oldest
 
@@ -272,7 +272,7 @@ class LatestRecord:
         clean_ms = self.seen.clean_ms if self.seen.number is not None else self.seen.clean_ms or self._state.clean_ms
         if clean_ms is not None:
             # Nothing came until then: so an idle shard has few empty pages, and its last record may be trimmed.
-            return at_time(max(clean_ms - _SKEW_MS, begin.number if begin.kind is Kind.TIME else 0))
+            return at_time(max(clean_ms - _SKEW_MS, begin.number if begin.kind is PositionKind.TIME else 0))
         return begin if self.seen.number is None else after(self.seen.number)
 
 

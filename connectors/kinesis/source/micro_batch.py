@@ -18,7 +18,7 @@ from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.offsets import (
     END,
-    Kind,
+    PositionKind,
     ShardState,
     Streams,
     StreamState,
@@ -338,7 +338,7 @@ def check_named(
         return
     for listing in listings:
         for shard, state in begin[listing.arn].shards.items():
-            if state.position.kind not in {Kind.AFTER, Kind.AT}:
+            if state.position.kind not in {PositionKind.AFTER, PositionKind.AT}:
                 continue
             try:
                 wait_out(partial(client.iterator, listing.stream, shard, state.position), options.outage_rule)
@@ -389,9 +389,9 @@ def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes:
 def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
     """Return whether what arrived between a start and an end is no more than a share, if the shard keeps AWS's limits.
 
-    See `ShardMonitor.keeps_limits`; else a share is counted.
+    Elsewhere a share is counted.
     """
-    if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not Kind.AFTER:
+    if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not PositionKind.AFTER:
         return False
     return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms
 
@@ -435,6 +435,6 @@ def _timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Sha
     if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):  # the service refuses a time to come
         return end
     cut = first_record(pages, at_time(moment))
-    if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):
+    if cut is None or (end.position.kind is PositionKind.AFTER and cut.number >= end.position.number):
         return end
     return ShardState(after(cut.number), cut.arrival_ms) if is_after(state.position, cut.number) else end

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.retry import WaitLog
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT, NOT_FOUND
-from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
+from connectors.kinesis.offsets import TRIM, Position, PositionKind, StreamState, after, at
 from connectors.kinesis.shards import Listing, vanished
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
     try:
         return client.iterator(stream, shard, position)
     except ConnectorError as error:
-        if error.code != INVALID_ARGUMENT or not was_read or position.kind is not Kind.AFTER:
+        if error.code != INVALID_ARGUMENT or not was_read or position.kind is not PositionKind.AFTER:
             raise
         _log.warning(
             "[KINESIS_START_TRIMMED] The record %d is not there any more; reading on from the oldest (%s, %s).",
@@ -243,7 +243,7 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     or all of its records are gone, which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is
     older than the retention, and of which nothing was read, though all of it was to be.
     """
-    if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
+    if position.kind in {PositionKind.AFTER, PositionKind.AT} and _has(pages, position.number):
         return
     oldest = first_record(pages, TRIM)
     if oldest is None:
@@ -255,12 +255,12 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
             pages.shard,
         )
         return
-    known = f"all are known that arrived up to {complete_ms} ms after 1970"
+    complete = f"all are known that arrived up to {complete_ms} ms after 1970"
     if complete_ms == 0:
-        known = "nothing of the shard was read before its parents were gone longer than the retention"
+        complete = "nothing of the shard was read before its parents were gone longer than the retention"
     report_data_loss(
         "KINESIS_DATA_LOSS.TRIMMED",
-        f"The records after {position} were trimmed: {known}, and "
+        f"The records after {position} were trimmed: {complete}, and "
         f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
         f"{pages.stream}, {pages.shard}",
         fail=fail,

@@ -22,7 +22,7 @@ import pyarrow as pa
 from connectors.core.errors import SourceGoneError
 from connectors.core.retry import wait_out
 from connectors.kinesis.client.shared import shared_client
-from connectors.kinesis.offsets import Kind, Position, after
+from connectors.kinesis.offsets import Position, PositionKind, after
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.pages import READ_SECONDS, Pace, ShardPages, check_trimmed, report_data_loss
 from connectors.kinesis.source.records import aggregates, batches
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 _NUMBER: Final = attrgetter("number")
 _TIP_PAGES: Final = 5
-"""So often in a row nothing must lie ahead before a record that was seen counts as gone."""
+"""Empty responses at the tip, in a row, before a record that was seen counts as gone."""
 _END_SECONDS: Final = 10.0
 _LATE_CALLS: Final = 2
 """A task that was late for a call makes up for it with one of the next."""
@@ -124,8 +124,8 @@ class _RangeReader:
                         self._position = after(records[-1].number)
                         self._complete_ms = max(records[-1].arrival_ms, self._complete_ms or 0)
                     at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
-                    complete = complete or (part.end.kind is Kind.END and self._is_end(page, at_tip))
-                    missing = part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES)
+                    complete = complete or (part.end.kind is PositionKind.END and self._is_end(page, at_tip))
+                    missing = part.end.kind is not PositionKind.END and (page.following is None or at_tip >= _TIP_PAGES)
                     following = None if complete or missing else ahead.submit(next, pages, None)
                     if records:
                         yield records
@@ -138,15 +138,15 @@ class _RangeReader:
     def _within(self, records: Sequence[Record]) -> tuple[Sequence[Record], bool]:
         """Return the records of a page that belong to the range, and whether the range ends with them."""
         position, end = self._position, self._part.end
-        if position.kind is Kind.AFTER and records and records[0].number <= position.number:
+        if position.kind is PositionKind.AFTER and records and records[0].number <= position.number:
             records = records[bisect_left(records, position.number + 1, key=_NUMBER) :]
-        if end.kind is Kind.END or not records or records[-1].number < end.number:
+        if end.kind is PositionKind.END or not records or records[-1].number < end.number:
             return records, False
         last = bisect_left(records, end.number, key=_NUMBER)
         if records[last].number != end.number:
             self._report_end_missing()
             return records[:last], True
-        return records[: last + (end.kind is Kind.AFTER)], True
+        return records[: last + (end.kind is PositionKind.AFTER)], True
 
     def _is_end(self, page: Page, at_tip: int) -> bool:
         """Return whether a closed shard was read to its end; ``at_tip`` counts pages in a row with nothing ahead.
@@ -194,10 +194,12 @@ class _RangeReader:
 
     def _check(self, page: Page) -> None:
         """Report records after the position that are gone; asks once the retention may have passed it."""
-        known, position, fail = self._complete_ms, self._position, self._settings.fail_on_data_loss
-        if known is None or self._checked == position or not 0 < self._part.retention_ms < page.at_ms - known:
+        complete_ms, position, fail = self._complete_ms, self._position, self._settings.fail_on_data_loss
+        if complete_ms is None or self._checked == position:
             return
-        check = partial(check_trimmed, self._unpaced, position, known, fail=fail)
+        if not 0 < self._part.retention_ms < page.at_ms - complete_ms:
+            return
+        check = partial(check_trimmed, self._unpaced, position, complete_ms, fail=fail)
         wait_out(check, self._settings.client.outage_rule, sleep=self._sleep)
         self._checked = position
         self._pace.begin(_CHECK_CALLS)

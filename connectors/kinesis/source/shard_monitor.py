@@ -122,8 +122,8 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        questions = [partial(self._patiently, question) for question in self._questions()]
-        self._store_listings(self.scheduler.all_of(questions, "the list of shards"))
+        calls = [partial(self._listing, stream) for stream in self.options.streams]
+        self._store_listings(self.scheduler.all_of(calls, "the list of shards"))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
         return list(self._listings.values())
@@ -136,11 +136,11 @@ class ShardMonitor:
         """List the shards in the background: one has ended, and its children exist."""
         self.scheduler.hurry(self._listing_job)
 
-    def _questions(self) -> list[Callable[[], Listing]]:
-        return [partial(self.client.listing, stream) for stream in self.options.streams]
+    def _listing(self, stream: str) -> Listing:
+        return self._patiently(partial(self.client.listing, stream))
 
     def _list_again(self) -> float:
-        self._store_listings([self._patiently(question) for question in self._questions()])
+        self._store_listings([self._listing(stream) for stream in self.options.streams])
         return self.options.shard_fetch_interval
 
     def _patiently(self, call: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.kinesis.shards import HashRange
 from connectors.kinesis.sink.packing import Packer, Packing, ShardMap
-from connectors.kinesis.sink.requests import Record
+from connectors.kinesis.sink.requests import RequestEntry
 from tests.support.kpl_reader import UserRecord, user_records
 
 HASH_KEYS = 1 << 128
@@ -24,16 +24,16 @@ def even(count: int, *, closed: bool = False, prefix: str = "shard") -> list[Has
     return [HashRange(f"{prefix}-{number}", first, after - 1, closed) for number, (first, after) in pairs]
 
 
-def row(data: bytes, key: str = "key", hash_key: str | None = None) -> Record:
-    return Record(data, key, msgspec.UNSET if hash_key is None else hash_key)
+def row(data: bytes, key: str = "key", hash_key: str | None = None) -> RequestEntry:
+    return RequestEntry(data, key, msgspec.UNSET if hash_key is None else hash_key)
 
 
-def user(record: Record) -> UserRecord:
+def user(record: RequestEntry) -> UserRecord:
     hash_key = record.ExplicitHashKey
     return UserRecord(record.PartitionKey, record.Data, hash_key if isinstance(hash_key, str) else None)
 
 
-def packed(packer: Packer, rows: list[Record]) -> list[Packing]:
+def packed(packer: Packer, rows: list[RequestEntry]) -> list[Packing]:
     return [*packer.add(rows), *packer.flush()]
 
 
@@ -47,22 +47,22 @@ records = st.builds(row, st.binary(max_size=300), st.text(min_size=1, max_size=2
 
 
 @given(st.lists(records, max_size=40), st.sampled_from([1, 3, 7]), st.sampled_from([1024, 2000, LIMIT]))
-def test_every_row_is_in_one_aggregate_of_its_shard_in_order(rows: list[Record], shards: int, limit: int) -> None:
+def test_every_row_is_in_one_aggregate_of_its_shard_in_order(rows: list[RequestEntry], shards: int, limit: int) -> None:
     ranges = {one.shard: one for one in even(shards)}
     packings = packed(Packer(ranges.values(), limit), rows)
     read: list[UserRecord] = []
     for packing in packings:
         record = packing.record()
-        found = user_records(record.Data) if not packing.alone else [user(record)]
-        assert found
-        assert found == [user(each) for each in packing.rows]
-        assert packing.alone == (len(found) == 1)
+        users = user_records(record.Data) if not packing.alone else [user(record)]
+        assert users
+        assert users == [user(row) for row in packing.rows]
+        assert packing.alone == (len(users) == 1)
         one = ranges[packing.shard or ""]
-        assert all(one.first <= each.effective_hash_key <= one.last for each in found)
+        assert all(one.first <= written.effective_hash_key <= one.last for written in users)
         if not packing.alone:
-            assert int(str(record.ExplicitHashKey)) == found[0].effective_hash_key
+            assert int(str(record.ExplicitHashKey)) == users[0].effective_hash_key
             assert packing.size == size(packing) <= limit
-        read += found
+        read += users
     for key in {each.key for each in read}:
         for shard in ranges.values():
             mine = [one for one in map(user, rows) if shard.first <= one.effective_hash_key <= shard.last]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.kinesis.client.responses import Page, Record
-from connectors.kinesis.offsets import TRIM, Kind, Position, ShardState, after
+from connectors.kinesis.offsets import TRIM, Position, PositionKind, ShardState, after
 from connectors.kinesis.source.latest_record import LatestRecord
 
 START = 1_700_000_000_000
@@ -38,9 +38,9 @@ class ListedShard:
         self.arrivals += [START + arrival] * count
 
     def iterator(self, _stream: str, _shard: str, position: Position) -> str:
-        if position.kind is Kind.TIME:
+        if position.kind is PositionKind.TIME:
             return f"{bisect_left(self.arrivals, position.number)} {position.number}"
-        place = position.number if position.kind is Kind.AFTER else 0
+        place = position.number if position.kind is PositionKind.AFTER else 0
         return f"{place} {self.arrivals[place - 1] if place else START - 10**7}"
 
     def records(self, iterator: str, limit: int, _stream: str, _shard: str) -> Page:

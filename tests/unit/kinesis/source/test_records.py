@@ -31,8 +31,8 @@ def read(records: list[Record], *, deaggregate: bool = True) -> list[pa.RecordBa
     return list(batches(records, aggregates(records) if deaggregate else None, "orders", "shard"))
 
 
-def rows_of(found: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in found for row in batch.to_pylist()]
+def rows_of(yielded: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in yielded for row in batch.to_pylist()]
 
 
 def test_columns_have_the_declared_types() -> None:
@@ -73,18 +73,18 @@ def test_rows_of_aggregates_and_others_stand_in_order() -> None:
 # The size of batches
 
 
-def assert_bounded(found: list[pa.RecordBatch]) -> None:
-    for batch in found:
+def assert_bounded(yielded: list[pa.RecordBatch]) -> None:
+    for batch in yielded:
         assert 1 <= len(batch) <= MAX_ROWS
         assert batch.nbytes <= MAX_BYTES or len(batch) == 1
 
 
 def test_an_aggregate_of_very_many_records_becomes_batches_of_bounded_rows() -> None:
     data = [b"%d" % number for number in range(3 * MAX_ROWS + 5)]
-    found = read([Record("1", b"before", "k"), Record("2", kpl_aggregate(data), "k"), Record("3", b"after", "k")])
-    assert_bounded(found)
-    assert len(found) == 4
-    rows = rows_of(found)
+    yielded = read([Record("1", b"before", "k"), Record("2", kpl_aggregate(data), "k"), Record("3", b"after", "k")])
+    assert_bounded(yielded)
+    assert len(yielded) == 4
+    rows = rows_of(yielded)
     assert [row["data"] for row in rows] == [b"before", *data, b"after"]
     assert [row["subSequenceNumber"] for row in rows] == [0, *range(len(data)), 0]
     assert [row["sequenceNumber"] for row in rows] == ["1", *["2"] * len(data), "3"]
@@ -144,15 +144,15 @@ def test_large_rows_become_batches_of_bounded_bytes(size: int, aggregated: bool)
     """One that is larger than the bound stands alone."""
     data = [b"x" * size] * (40 << 20 >> (size.bit_length() - 1) if size > 1 else 25_000)
     if aggregated:
-        found = read([Record("1" * 56, kpl_aggregate(data, "k" * 256), "k")])
+        yielded = read([Record("1" * 56, kpl_aggregate(data, "k" * 256), "k")])
     else:
-        found = read([Record(str(number), each, "k" * 256) for number, each in enumerate(data)])
-    assert_bounded(found)
-    assert [row for batch in found for row in batch["data"].to_pylist()] == data
+        yielded = read([Record(str(number), value, "k" * 256) for number, value in enumerate(data)])
+    assert_bounded(yielded)
+    assert [row for batch in yielded for row in batch["data"].to_pylist()] == data
     # They are not cut finer than the bounds ask.
     assert all(
         len(one) + len(two) > MAX_ROWS or one.nbytes + two.nbytes > MAX_BYTES * 0.9
-        for one, two in itertools.pairwise(found)
+        for one, two in itertools.pairwise(yielded)
     )
 
 
@@ -160,7 +160,7 @@ def test_large_rows_become_batches_of_bounded_bytes(size: int, aggregated: bool)
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 6))
 def test_rows_are_the_same_however_records_are_grouped_into_answers(counts: list[int], cut: int) -> None:
     records = [
-        Record(str(number), kpl_aggregate([b"%d" % each for each in range(count * 4000)]) if count else b"plain", "k")
+        Record(str(number), kpl_aggregate([b"%d" % row for row in range(count * 4000)]) if count else b"plain", "k")
         for number, count in enumerate(counts)
     ]
     whole = pa.Table.from_batches(read(records), ARROW_SCHEMA)

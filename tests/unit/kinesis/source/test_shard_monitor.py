@@ -37,12 +37,8 @@ def jobs() -> Iterator[Scheduler]:
 errors: list[BaseException] = []
 
 
-GIVEN = {
-    "streamName": "orders",
-    "awsAccessKey": "AKIATEST",
-    "awsSecretKey": "secret",
-    "initialPosition": "trim_horizon",
-}
+LATEST = {"streamName": "orders", "awsAccessKey": "AKIATEST", "awsSecretKey": "secret"}
+OPTIONS = LATEST | {"initialPosition": "trim_horizon"}
 
 
 @pytest.fixture
@@ -58,8 +54,8 @@ def walked() -> Iterator[KinesisServer]:
 
 
 def test_18_a_limit_is_counted_at_the_pace_of_a_shard(walked: KinesisServer) -> None:
-    given = GIVEN | {"endpointUrl": walked.url, "minFetchPeriod": "60ms", "maxRecordsPerTrigger": "100"}
-    stream = open_stream(parse_read_options(given, {}, streaming=True))
+    options = OPTIONS | {"endpointUrl": walked.url, "minFetchPeriod": "60ms", "maxRecordsPerTrigger": "100"}
+    stream = open_stream(parse_read_options(options, {}, streaming=True))
     stream.latest_offset(SENTINEL, everything=False)
     stream.stop()
     times = [call.monotonic_ns / 1e9 for call in walked.calls("GetRecords")]
@@ -94,17 +90,17 @@ def test_17_a_count_goes_on_at_the_answer_that_was_refused(
 
     monkeypatch.setattr(watch.client, "records", refuse_the_fifth)
     limits = [partial(counted_end, look, ShardState(), ShardState(after(10**60)), Share(100, None))]
-    (found,) = watch.scheduler.all_of(limits)
+    (end,) = watch.scheduler.all_of(limits)
     watch.stop()
     (_, last) = walked.records("orders")
-    assert found.position == after(last.sequence_number)
+    assert end.position == after(last.sequence_number)
     assert sum(bool(call.error) for call in walked.calls("GetRecords")) == 1
     assert walked.call_counts("orders")["GetShardIterator"] == 1
 
 
 def _look(server: KinesisServer, period: str) -> tuple[ShardMonitor, ShardPages]:
     """The shard of the stream, with no task beside."""
-    watch = ShardMonitor(parse_read_options(GIVEN | {"endpointUrl": server.url, "minFetchPeriod": period}, {}))
+    watch = ShardMonitor(parse_read_options(OPTIONS | {"endpointUrl": server.url, "minFetchPeriod": period}, {}))
     (shard,) = server.shards("orders")
     return watch, watch.pages(("arn", shard), "orders")
 
@@ -166,7 +162,7 @@ def _watching(shards: int) -> Iterator[tuple[KinesisServer, ShardMonitor]]:
     with KinesisServer() as server:
         server.create_stream("orders", shards)
         quick = {"minFetchPeriod": "5ms", "idleFetchPeriod": "5ms"}
-        watch = ShardMonitor(parse_read_options(GIVEN | quick | {"endpointUrl": server.url}, {}))
+        watch = ShardMonitor(parse_read_options(OPTIONS | quick | {"endpointUrl": server.url}, {}))
         (listing,) = watch.listings(fresh=True)
         watch.follow({(listing.arn, shard): NEW for shard in listing.shards}, [listing])
         watch.refresh(exact=False)
@@ -177,13 +173,8 @@ def _watching(shards: int) -> Iterator[tuple[KinesisServer, ShardMonitor]]:
 def test_14_the_end_of_a_batch_is_found_as_often_as_takes_a_part_of_a_core() -> None:
     with KinesisServer() as server:
         server.create_stream("orders", 40)
-        given = {
-            "streamName": "orders",
-            "endpointUrl": server.url,
-            "awsAccessKey": "AKIATEST",
-            "awsSecretKey": "secret",
-        }
-        stream = open_stream(parse_read_options(given | {"idleFetchPeriod": "10ms", "minFetchPeriod": "5ms"}, {}))
+        quick = {"endpointUrl": server.url, "idleFetchPeriod": "10ms", "minFetchPeriod": "5ms"}
+        stream = open_stream(parse_read_options(LATEST | quick, {}))
         start = stream.latest_offset(SENTINEL, everything=False)
         start = {key: value for key, value in start.items() if key != "_start"}
         stream.latest_offset(start, everything=False)
@@ -297,7 +288,7 @@ def test_a_page_that_a_shard_of_aws_does_not_take_in_its_time_is_above_its_limit
 def test_a_limit_is_estimated_only_of_aws_until_more_was_seen_than_its_shards_take(
     url: dict[str, str], own: bool
 ) -> None:
-    monitor = ShardMonitor(parse_read_options(GIVEN | {"region": "eu-west-1"} | url, {}, streaming=True))
+    monitor = ShardMonitor(parse_read_options(OPTIONS | {"region": "eu-west-1"} | url, {}, streaming=True))
     try:
         assert monitor.keeps_limits == own
         monitor.pacer.counted(("arn", "shard"), lambda: _page(1, 2, 3))
