@@ -13,12 +13,19 @@ from typing import Any
 import pytest
 
 from connectors.testing.kinesis import KinesisServer
-from tests.unit.repository.test_autoload import NEIGHBOUR
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 3
+NEIGHBOUR = """
+from pyspark.sql.datasource import DataSource
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "{name}"
+"""
 
 # Reads as a user would who has never heard of register; then registers too, and reads again.
 PROGRAM = """

@@ -76,6 +76,10 @@ def _why_not_again(failed: dict[str, list[pytest.TestReport | pytest.CollectRepo
     """Return why the failed tests decide the run, or an empty text if a second try does."""
     if len(failed) > MOST_TRIED_AGAIN:
         return f"{len(failed)} tests failed, and at most {MOST_TRIED_AGAIN} get a second try"
+    if broken := [
+        name for name, reports in failed.items() if any(isinstance(each, pytest.CollectReport) for each in reports)
+    ]:
+        return f"tests could not be collected: {', '.join(broken)}"
     if guarantees := [name for name, reports in failed.items() if any(GUARANTEE in each.keywords for each in reports)]:
         return f"a test of a guarantee failed: {', '.join(guarantees)}"
     return ""
