@@ -28,8 +28,8 @@ it makes a bad row, unless `spark.sql.variant.allowDuplicateKeys` is set. `{"a":
 Spark's `from_json` does.
 
 What Spark's `from_json` does not check costs processor time of the JVM. Beside it, in one session, a message of 150 to
-250 bytes took (`bench/json_registry.py`, the least of ten runs): plain columns and numbers 1.5 times its time, dates 1.6,
-base64 1.8, decimals 1.9, a map of ten entries 1.6, and Kafka Connect's decimals and times 2.3.
+250 bytes took (`bench/json_registry.py`, the least of ten runs): plain columns and numbers 1.5 times its time, dates
+1.6, base64 1.8, decimals 1.9, a map of ten entries 1.6, and Kafka Connect's decimals and times 2.3.
 
 ### Columns
 
