@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,12 +16,8 @@ from connectors.registry.errors import schema_unusable
 from connectors.registry.frames import Frames, WriterSchemas
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import retained_registry
-from connectors.registry.lookups import Lookup
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
-from connectors.registry.schemas import OWN, Ask, gather
-
-if TYPE_CHECKING:
-    from connectors.registry.client import RegistryClient
+from connectors.registry.schemas import OWN, Ask, SchemaForm, gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +39,10 @@ def registry_of(options: AnyRegistryOptions) -> AvroRegistry:
     return retained_registry(options, AvroForm)
 
 
-class AvroForm:
+class AvroForm(SchemaForm[RegisteredSchema]):
     """How Avro schemas are asked for and parsed."""
 
     extra = "avro"
-
-    def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
-        """Ask for a schema as a text."""
-        return client.get(lookup)
 
     def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.parser import Documents, parse_schemas
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
 from connectors.registry.kinds import retained_registry
-from connectors.registry.lookups import Lookup
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of
-from connectors.registry.schemas import OWN, Ask, gather
-
-if TYPE_CHECKING:
-    from connectors.registry.client import RegistryClient
+from connectors.registry.schemas import OWN, Ask, SchemaForm, gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +33,10 @@ def registry_of(options: RegistryOptions) -> JsonRegistry:
     return retained_registry(options, JsonForm)
 
 
-class JsonForm:
+class JsonForm(SchemaForm[RegisteredSchema]):
     """How JSON Schemas are asked for and parsed."""
 
     extra = "json"
-
-    def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
-        """Ask for a schema as a text."""
-        return client.get(lookup)
 
     def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> RegisteredSchema:
         """Return a schema with its references."""

@@ -52,8 +52,8 @@ class SchemaForm(Protocol[S_co]):
     extra: str
 
     def ask(self, client: RegistryClient, lookup: Lookup) -> Any:
-        """Return the response for a schema. Raises as `RegistryClient.get`."""
-        ...
+        """Return the response for a schema, with its text. Raises as `RegistryClient.get`."""
+        return client.get(lookup)
 
     def build(self, response: Mapping[str, Any], what: str, schema_id: int | str, ask: Ask) -> S_co:
         """Return what is made of a schema; the id is -1 where only its GUID is known."""
