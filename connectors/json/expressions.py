@@ -125,11 +125,13 @@ class _Decoding:
         # Given in any case: else a property may have the name that Spark takes by default.
         self._given = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
         self._corrupt = unused if options.corrupt_record or options.error_column else None
+        # What is read of the text a second time, where a message may have a value of another type, or too large a one.
+        self._typed, self._fractions = pruned(column, self._of_one_type), pruned(column, _fractional)
 
     def uses_text_again(self) -> bool:
         """Return whether anything but the first from_json looks at the text."""
-        again = (pruned(self._column, leaf) for leaf in (self._typed, _fractional))
-        return self._corrupt is not None or self._options.error_column or any(column is not None for column in again)
+        shown = self._corrupt is not None or self._options.error_column
+        return shown or self._typed is not None or self._fractions is not None
 
     def decoded(self) -> Column:
         """Return the value, or STRUCT<value, error>."""
@@ -216,7 +218,7 @@ class _Decoding:
 
         It is read again only if a message may have such values.
         """
-        typed = pruned(self._column, self._typed)
+        typed = self._typed
         if typed is None:
             return None
         suspect = first_found(typed, _number_for_text)
@@ -240,7 +242,7 @@ class _Decoding:
         pattern = rf"""["'](?:{"|".join(map(re.escape, sorted(names)))})["']\s*:\s*["']"""
         return any_digits & (self._text.rlike(pattern) | F.contains(self._text, F.lit("\\u")))
 
-    def _typed(self, column: JsonColumn) -> JsonColumn | None:
+    def _of_one_type(self, column: JsonColumn) -> JsonColumn | None:
         if column.kind == "decimal" and column.meaning == "number":
             return JsonColumn("variant", "number")
         patterned = self._options.pattern_of(column.meaning) is not None
@@ -248,7 +250,7 @@ class _Decoding:
 
     def _infinite(self, row: Column) -> Column | None:
         """Return which number is too large for its type, and not the word Infinity: it is read again without words."""
-        numbers = pruned(self._column, _fractional)
+        numbers = self._fractions
         if numbers is None:
             return None
         found = first_found(numbers, _too_large)
