@@ -77,7 +77,9 @@ def build_descriptor_set(
     deepest_first = sorted(import_roots, key=lambda path: (-len(path.parts), path))
     # Else protoc would take an excluded file of this name below another root.
     options += [
-        f"-I{name}={path}" for name, path in files.items() if sum((root / name).exists() for root in import_roots) > 1
+        f"-I{name}={path}"
+        for name, path in files.items()
+        if any((root / name).exists() for root in import_roots if root / name != path)
     ]
     options += [f"-I{path}" for path in (*deepest_first, *(absolute[path] for path in includes))]
     with TemporaryDirectory() as empty:  # there, protoc takes a name as that below a root

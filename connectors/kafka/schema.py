@@ -277,9 +277,9 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
 
 def partition_column(batch: pa.RecordBatch) -> pa.Array:
     """Return the column of partitions, -1 where the partitioner chooses; raises if one is below 0."""
-    column = batch.column("partition")
     import pyarrow.compute as pc  # noqa: PLC0415 - readers import this module too, and do without
 
+    column = batch.column("partition")
     least = pc.min_max(column)["min"].as_py()
     if least is not None and least < 0:
         raise ConnectorError(

@@ -184,9 +184,6 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         raise OptionError("OPTION_MISSING", what, connector, action)
 
 
-_BATCH_ONLY: Final = ("endingPosition",)
-
-
 class SpoolDurability(StrEnum):
     """How durable the folder of the spool is."""
 
@@ -410,10 +407,9 @@ def parse_spool_options(
     names = _lower_names(raw)
     options = parse_options(cls, raw, environ, connector)
     if streaming:
-        for name in _BATCH_ONLY:
-            if name.lower() in names:
-                what = f"The option {name} is for batch reads, and this is a stream"
-                raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
+        if "endingposition" in names:
+            what = "The option endingPosition is for batch reads, and this is a stream"
+            raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
         if not isinstance(options.starting_position, StartingPosition):
             what = f"The option startingPosition cannot be {options.starting_position}: a stream begins at a word"
             raise OptionError("OPTION_ILLEGAL", what, connector, f"Give {_WORD.legal}.")
@@ -422,13 +418,7 @@ def parse_spool_options(
     return options
 
 
-def place_spool(
-    options: S,
-    raw: Mapping[str, str],
-    environ: Mapping[str, str],
-    connector: str,
-    identity: str,
-) -> S:
+def place_spool(options: S, raw: Mapping[str, str], environ: Mapping[str, str], connector: str, identity: str) -> S:
     """Return the options with the place of the spool; an ephemeral one is found again by the text `identity`.
 
     Raises:

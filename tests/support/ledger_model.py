@@ -63,8 +63,7 @@ class LedgerModel:
     def observe(self, state: LedgerState) -> None:
         """Follow a ledger to its present state; AssertionError where it does what no ledger may."""
         self._observe_commits(state)
-        for index in range(state.ordinal - len(state.segments), state.ordinal):
-            entry = state.segments[index - (state.ordinal - len(state.segments))]
+        for index, entry in enumerate(state.segments, state.ordinal - len(state.segments)):
             if index < len(self._bases):
                 assert (entry.name, entry.base) == self._bases[index], "an admitted segment moved"
                 continue
