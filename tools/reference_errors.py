@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from connectors.core import errors as core_errors
 
 __all__ = ["ErrorCode", "error_codes", "errors_page"]
 
-_TABLE: Final = Path(__file__).with_name("error_codes.toml")
 _INTRO: Final = """\
 Every error begins with its code: `[CODE] what is wrong (where). What to do.`
 The code is stable, and is the attribute `code` of the error where it is caught in the driver; the texts may get better.
@@ -66,16 +63,16 @@ class ErrorCode:
 
 @cache
 def error_codes() -> dict[str, tuple[ErrorCode, ...]]:
-    """Return the codes of ``tools/error_codes.toml`` by the group of the page that they stand in, each group sorted.
+    """Return the codes of ``core/errors/codes.toml`` by group of the page, each group sorted.
 
     Raises:
         ValueError: the table has another group, or a code stands in two of them.
         TypeError: an entry lacks a key, or has one that is unknown.
     """
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    table = core_errors.error_table()
     codes = [code for group in table.values() for code in group]
     if set(table) != set(_GROUPS) or len(set(codes)) < len(codes):
-        raise ValueError(f"{_TABLE.name}: the groups are {', '.join(_GROUPS)}, and each code stands in one of them")
+        raise ValueError(f"codes.toml: the groups are {', '.join(_GROUPS)}, and each code stands in one of them")
     return {name: tuple(_declared(code, **entry) for code, entry in sorted(table[name].items())) for name in _GROUPS}
 
 

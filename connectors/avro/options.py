@@ -40,7 +40,6 @@ def _mode_unsupported() -> AvroAnalysisError:
         "PARSE_MODE_UNSUPPORTED",
         "The function from_avro doesn't support the DROPMALFORMED mode",
         "from_avro",
-        "Acceptable modes are PERMISSIVE and FAILFAST.",
     )
 
 

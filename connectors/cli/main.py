@@ -90,7 +90,6 @@ def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_
             "DEMO_FOLDER",
             error.strerror or str(error),
             str(error.filename or folder or "TMPDIR"),
-            "Let TMPDIR name a folder that can be written and has room.",
         ) from None
     finally:
         if folder is not None and keep:

@@ -101,9 +101,7 @@ def _sources(folder: Path, top: Path, excludes: Sequence[str]) -> list[Path]:
     names = sorted(path.relative_to(folder) for path in folder.rglob("*.proto") if path.is_file())
     names = [name for name in names if not any(fnmatch(name.as_posix(), pattern) for pattern in excludes)]
     if not names:
-        raise ConnectorError(
-            "PROTOS_NOT_FOUND", "There is no .proto file", str(folder), "Name the folder that holds them."
-        )
+        raise ConnectorError("PROTOS_NOT_FOUND", "There is no .proto file", str(folder))
     for name in names:
         _refuse_argument(str(name), folder)
     return [top / name for name in names]
@@ -123,7 +121,6 @@ def _named(paths: Sequence[Path], roots: Collection[Path], shown: Mapping[Path, 
                 "PROTOS_COLLIDE",
                 f"{_shown(str(files[name]), shown)} and {_shown(str(path), shown)} are imported by one name and differ",
                 name,
-                "Leave one of them out by --exclude, or compile their folders one by one.",
             )
         texts.add(text)
         files[name] = path
@@ -161,5 +158,4 @@ def _refuse_argument(name: str, folder: Path) -> None:
             "PROTOS_NAME_REFUSED",
             f"The name {name!a} begins with - or @, or holds what cannot be printed",
             str(folder),
-            "Rename it, or see who put it there: protoc would take such a name for an argument.",
         )

@@ -334,7 +334,6 @@ class PlannedStartReader(DataSourceStreamReader):
                 "This Spark asked where the stream ends before it planned the newest batch of its checkpoint, so the "
                 "batch would begin at the first start of the query",
                 "a stream on Spark before 4.2",
-                "Use Spark 4.2 or newer, and report this version of Spark.",
             )
         if self._planned is None:
             self._warn_of_limit()

@@ -80,7 +80,6 @@ def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offse
             "OFFSET_MALFORMED",
             f"The offset {shown(offset)} is not a JSON object",
             f"checkpoint of a {connector} source",
-            "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
         )
     if type(value.get("v")) is not int or value["v"] != VERSION:
         raise OffsetError(

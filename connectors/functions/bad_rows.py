@@ -27,8 +27,7 @@ class ColumnTypeError(ConnectorError, AnalysisException):
 
     def __init__(self, what: str, where: str, action: str) -> None:
         ConnectorError.__init__(self, "DATATYPE_MISMATCH", what, where, action)
-        text = f"{self.what} ({self.where}). {self.action}"
-        AnalysisException.__init__(self, message=text, errorClass=self.code, messageParameters={})
+        AnalysisException.__init__(self, message=self.sentences, errorClass=self.code, messageParameters={})
 
 
 def headers_type_error(kind: str) -> ColumnTypeError:
@@ -96,6 +95,4 @@ class FunctionAnalysisError(ConnectorError, AnalysisException):
 
     def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
         ConnectorError.__init__(self, code, what, where, action)
-        place, advice = f" ({self.where})" if where else "", f" {self.action}" if action else ""
-        text = f"{self.what}{place}.{advice}"
-        AnalysisException.__init__(self, message=text, errorClass=code, messageParameters={})
+        AnalysisException.__init__(self, message=self.sentences, errorClass=code, messageParameters={})

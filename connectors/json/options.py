@@ -23,7 +23,6 @@ def _mode_unsupported() -> JsonAnalysisError:
         "PARSE_MODE_UNSUPPORTED",
         "The function from_json_registry doesn't support the DROPMALFORMED mode",
         "from_json_registry",
-        "Acceptable modes are PERMISSIVE and FAILFAST.",
     )
 
 

@@ -56,7 +56,6 @@ class FrameCall:
                 "MALFORMED_JSON_MESSAGE",
                 "Malformed records are detected in record parsing. Current parse mode: FAILFAST",
                 f"row {row} of the batch: {decoded.errors[row]}",
-                "To get NULL for them, set the option mode to PERMISSIVE.",
             )
         return with_errors(decoded, column, lambda _: "") if self.error_column else decoded.values
 

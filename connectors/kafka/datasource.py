@@ -227,7 +227,6 @@ class KafkaDataSource(ConnectorSource):
             "KAFKA_SAVE_MODE",
             "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
             "kafka_py sink",
-            "Use mode('append').",
         )
 
     def batch_writer(self, schema: StructType) -> KafkaBatchWriter:

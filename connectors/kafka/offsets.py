@@ -284,8 +284,6 @@ def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
             "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
             "does not say where the batch began",
             f"checkpoint of a {FORMAT} source",
-            "A query can be moved when one batch has finished: run it with Spark's own source until then, or start "
-            "here with a new checkpoint and startingOffsets.",
         )
     raise _malformed(end)
 
@@ -341,5 +339,4 @@ def _malformed(offset: object) -> OffsetError:
         "OFFSET_MALFORMED",
         f"The offset {shown(offset)} is not one of Kafka",
         f"checkpoint of a {FORMAT} source",
-        "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
     )

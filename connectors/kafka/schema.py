@@ -260,7 +260,6 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
             "KAFKA_NULL_TOPIC_IN_DATA",
             "A row has no topic, and the option topic is not set",
             SINK,
-            "Set the option topic, or fill the column.",
         )
     # Spark's strings are bytes, perhaps not UTF-8.
     names: list[str] = [text.decode(errors="replace") for text in column.unique().cast(pa.binary()).to_pylist()]

@@ -194,7 +194,7 @@ class KinesisDataSource(ConnectorSource):
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""
-        return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink", "Use mode('append').")
+        return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink")
 
     def batch_writer(self, schema: StructType) -> KinesisBatchWriter:
         """Build the writer of a batch; a stream that the options name must exist."""

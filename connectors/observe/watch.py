@@ -103,7 +103,6 @@ def watch(
                 "OBSERVE_DELETE_SUBSCRIPTIONS",
                 "Which query reads a subscription that is to be deleted is not known",
                 name,
-                "Give its full path, projects/P/subscriptions/S, and in spools the spoolLocation of its query.",
             )
     watches: SpoolWatches | None = None
     if spools:

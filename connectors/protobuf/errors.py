@@ -96,9 +96,7 @@ class ProtobufAnalysisError(ProtobufError, AnalysisException):
 
     def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
         ProtobufError.__init__(self, code, what, where, action)
-        place, advice = f" ({self.where})" if where else "", f" {self.action}" if action else ""
-        text = f"{self.what}{place}.{advice}"
-        AnalysisException.__init__(self, message=text, errorClass=code, messageParameters={})
+        AnalysisException.__init__(self, message=self.sentences, errorClass=code, messageParameters={})
 
 
 class ProtobufDataError(ProtobufError):

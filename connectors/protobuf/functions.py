@@ -175,7 +175,6 @@ def _encoder(
             "PROTOBUF_SCHEMA_ID_UNKNOWN",
             "to_protobuf cannot write Confluent frames without a schema id",
             "wire.format=confluent",
-            "Give schemaRegistry with an address and a subject.",
         )
     if registry is not None and registry.auto_register:
         what = "schemaAutoRegistrationEnabled is true, and to_protobuf registers no schema"
@@ -224,7 +223,6 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
             "PROTOBUF_FUNCTION_NAME",
             f"The name of a function cannot end with {suffix!r}",
             "register_sql",
-            "Give letters, digits and underscores, such as order.",
         )
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
     parsed, chosen = _checked(
@@ -320,7 +318,6 @@ def _locate(
                 "CANNOT_LOAD_PROTOBUF_CLASS",
                 protobufClassName=name,
                 explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
-                action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
             )
     if descriptor is not None:
         return class_descriptor_set(descriptor), descriptor.full_name, None

@@ -176,7 +176,6 @@ class PubSubDataSource(ConnectorSource):
             "PUBSUB_SAVE_MODE",
             "A topic cannot be overwritten: messages that were published stay",
             "pubsub sink",
-            "Use mode('append').",
         )
 
     def batch_writer(self, schema: StructType) -> PubSubBatchWriter:

@@ -219,7 +219,6 @@ def _redirect_error(home: httpx2.URL, target: str) -> ConnectorError:
         "SCHEMA_REGISTRY_REDIRECT",
         f"The schema registry {_origin(home)} redirects to {target}, where the authentication must not be sent",
         "schemaRegistry",
-        "Give the address that serves the schemas as schema.registry.address, if you trust it.",
     )
 
 

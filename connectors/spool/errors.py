@@ -69,7 +69,7 @@ def not_writable(what: str, error: OSError, where: str, action: str, *, root: st
 def full_disk_error(root: str) -> SpoolFullError:
     """Return the error of a full disk under a spool."""
     what = "The disk of the spool is full; nothing unsaved was acked, and what it holds is still served"
-    return SpoolFullError("SPOOL_DISK_FULL", what, root, "Make room on that disk; a running query continues by itself.")
+    return SpoolFullError("SPOOL_DISK_FULL", what, root)
 
 
 def write_error(error: OSError, root: str) -> ConnectorError:

@@ -188,7 +188,6 @@ class ColumnEncoder:
                 "AVRO_DATE_TOO_OLD",
                 f"The column has a date of before the calendars agree, in {_place(path)}",
                 "to_avro",
-                "Set spark.sql.avro.datetimeRebaseModeInWrite to CORRECTED to write dates as they are.",
             )
         return values
 
@@ -352,5 +351,4 @@ def _null_error(path: tuple[str, ...], schema: AvroType) -> AvroDataError:
         "AVRO_CANNOT_WRITE_NULL_FIELD",
         f"Cannot write null value for field `{name}` defined as non-null Avro data type {schema.kind}",
         "to_avro",
-        'To allow null value for this field, specify its avro schema as a union type with "null".',
     )

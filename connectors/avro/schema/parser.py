@@ -111,9 +111,7 @@ def parse_schema(text: str, where: str, references: Sequence[str] = ()) -> AvroT
         why = _TOO_DEEP
     except (ValueError, TypeError, AttributeError) as error:
         why = str(error)
-    raise AvroAnalysisError(
-        "CANNOT_PARSE_AVRO_SCHEMA", f"The Avro schema cannot be parsed: {why}", where, "Give the schema as Avro's JSON."
-    )
+    raise AvroAnalysisError("CANNOT_PARSE_AVRO_SCHEMA", f"The Avro schema cannot be parsed: {why}", where)
 
 
 def _shown(value: object) -> str:

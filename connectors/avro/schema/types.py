@@ -209,7 +209,6 @@ def _recursive(name: str) -> AvroAnalysisError:
         "RECURSIVE_AVRO_SCHEMA",
         f"The Avro schema is recursive: the record {name} holds itself",
         _WHERE,
-        "Set the option recursiveFieldMaxDepth to 1 to 15.",
     )
 
 
@@ -229,7 +228,6 @@ def too_deep() -> AvroAnalysisError:
         "AVRO_TOO_DEEP",
         "The Avro schema has records in records, too many levels of them",
         _WHERE,
-        "Leave those further down out of the reader's schema.",
     )
 
 

@@ -139,7 +139,7 @@ def _check_endpoint(endpoint: str) -> None:
     """Connect to an address, or say why that fails: the client of gRPC would wait long, and then not say it."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
-        raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint, "Give it like --endpoint localhost:8085.")
+        raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint)
     reach(host.strip("[]"), int(port))
 
 

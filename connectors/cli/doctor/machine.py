@@ -104,7 +104,7 @@ def _neighbours(modules: Mapping[str, Mapping[str, Any]]) -> str:
             raise FindingError("NEIGHBOUR_BROKEN", what, "", fix)
         if seen["format"] in formats:
             what = f"{module} and {formats[seen['format']]} both have the format {seen['format']}"
-            raise FindingError("NEIGHBOUR_CLASH", what, "", "Uninstall one of them.")
+            raise FindingError("NEIGHBOUR_CLASH", what, "")
         if seen["format"] is not None:
             formats[seen["format"]] = module
     return f"other data sources: {', '.join(f'{module} ({name})' for name, module in formats.items()) or 'none'}"

@@ -98,5 +98,4 @@ def _failed(why: str) -> ConnectorError:
         "PROTOC_FAILED",
         f"The compiler of protobuf could not be run: {why}",
         "protoc",
-        "See that grpcio-tools can be imported here, and that the machine has memory and processes left.",
     )

@@ -130,7 +130,6 @@ class _Columns:
                     "JSON_FIELD_AMBIGUOUS",
                     f"An object has several properties with the name {name!r:.100}, without regard to case",
                     "schema",
-                    "Set spark.sql.caseSensitive to true.",
                 )
             names.add(key)
             column = self.choice(choice, inside, level)

@@ -77,7 +77,6 @@ class Documents:
             "JSON_REFERENCE_NOT_FOUND",
             f"The JSON Schema refers to {reference!r:.200}, which neither it nor its references in the registry have",
             _WHERE,
-            "Register it as a reference of the schema, under the name that $ref has.",
         )
 
     def _within(self, uri: str, fragment: str) -> Part | None:

@@ -289,8 +289,6 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_PRODUCER_FAILED",
             "The client has ended the producer, and does not say why",
             where,
-            "Spark repeats the task. If that does not help, see the brokers' logs: most often another producer with "
-            "the same transactional id has taken over.",
         )
     if name in _DAMAGED:
         return ConnectorError(
@@ -342,8 +340,6 @@ def unconfirmed(where: str) -> ServiceUnavailableError:
         "The client considers records written, but no broker has confirmed it; most often the leader of their "
         "partition is new, or its replicas are slow",
         where,
-        "Spark retries the task; otherwise restart the query. Nothing of a transaction becomes visible. Create a new "
-        "topic before the query starts.",
     )
 
 

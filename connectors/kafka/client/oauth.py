@@ -92,13 +92,11 @@ class TokenCallback:
                 "KAFKA_TOKEN_UNUSABLE",
                 "The token has expired, or it or its extensions do not have the form of RFC 7628",
                 self._where,
-                "Give the token, when it expires in seconds since 1970, and if needed the principal and a dictionary.",
             )
         return ServiceUnavailableError(
             "KAFKA_TOKEN_FAILED",
             "There was no token for ten seconds",
             self._where,
-            "Find out what the class waits for.",
         )
 
     def _failed(self, error: Exception) -> ConnectorError:

@@ -226,9 +226,6 @@ class _TaskWrite:
                 "KAFKA_MARKER_MISSING",
                 what,
                 f"group {self._id}",
-                "Markers expire when a query rests for offsets.retention.minutes (a week), and go with their topic; a "
-                "checkpoint that was used without exactly_once has none. If the last batch may come twice, run once "
-                "with onMissingMarker=write.",
             )
         _log.warning("[KAFKA_MARKER_MISSING] %s; it is written (group %s)", what, self._id)
         return max(width, self._task.partition + 1)
@@ -259,8 +256,6 @@ class _TaskWrite:
             "KAFKA_CHECKPOINT_BEHIND",
             f"Batch {self._task.batch} is about to be written, and {what}",
             f"group {group}",
-            "The checkpoint is an older copy, or another driver runs this query. Start with a new checkpoint, or "
-            "restore the one that wrote last.",
         )
 
     def _commit(self, batches: Iterable[pa.RecordBatch], width: int) -> int:

@@ -180,7 +180,6 @@ def _check_order(start: Offsets, end: Offsets, *, resolved: bool) -> None:
             "KAFKA_MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
             f"Topic partitions differ between start and end. Start: {describe(start)} End: {describe(end)}",
             "startingOffsets, endingOffsets",
-            "Name the same partitions in both.",
         )
     for partition in sorted(start):
         if start[partition] > end[partition] and end[partition] not in {EARLIEST, LATEST}:

@@ -78,7 +78,6 @@ def requested_offsets(
                 "KAFKA_NO_OFFSET_FOR_TIMESTAMP",
                 f"No offset matched from request of topic-partition {partition} and timestamp {times[partition]}",
                 "startingOffsetsByTimestampStrategy",
-                "Begin at an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
             )
     return {partition: LATEST if offset < 0 else offset for partition, offset in offsets.items()}
 

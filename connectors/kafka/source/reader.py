@@ -307,7 +307,6 @@ class OffsetGapPolicy:
                 "KAFKA_POLL_TIMEOUT",
                 f"Nothing came for {seconds:g} s at offset {position}; the partition holds {low} to {high}",
                 str(self._part),
-                "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
             )
         )
 

@@ -298,7 +298,7 @@ class KinesisStream:
             listing = listings.get(arn)
             if listing is None:
                 what = "The batch that was not finished reads a stream that the options do not name any more"
-                raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
+                raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn)
             same_stream(state, listing)
             before = with_unread(begin[arn], listing) if arn in begin else None
             for part in shard_ranges(listing, before, state):
@@ -327,7 +327,7 @@ def same_stream(state: StreamState, listing: Listing) -> None:
             f"The checkpoint is of a stream created at {state.created_ms} ms after 1970, and the one there now was "
             f"created at {listing.created_ms}: it was deleted and recreated"
         )
-        raise SourceGoneError("KINESIS_STREAM_RECREATED", what, listing.name, "Start with a new checkpoint.")
+        raise SourceGoneError("KINESIS_STREAM_RECREATED", what, listing.name)
 
 
 def check_named(

@@ -137,7 +137,6 @@ class Progress:
             f"For {self._patience:g} s the shard has brought no record and said that it is {self._behind_ms} ms behind "
             "its newest, no less each time",
             self._where,
-            "Ask whoever runs the service at endpointUrl; AWS passes over time without records in each response.",
         )
 
 

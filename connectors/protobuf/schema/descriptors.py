@@ -65,7 +65,6 @@ def read_descriptor_file(path: str | Path) -> bytes:
             "PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND",
             filePath=path,
             where=f"{type(error).__name__}: {error.strerror}",
-            action="Give the path of a file that the driver can read.",
         ) from error
 
 

@@ -302,7 +302,6 @@ class _Compiler:
                 "PROTOBUF_TOO_DEEP",
                 f"The message {next(iter(depths))} has messages in messages, more than {MAX_LEVELS} levels of them",
                 "from_protobuf",
-                "Declare those further down as bytes: no parser of protobuf reads as many levels.",
             )
         declared = self._schema.fields(message, extensions=self._options.extensions)
         self._columns += len(declared)

@@ -37,8 +37,6 @@ def _load(source: Path | ServiceAccount | None) -> Any:
                 "CREDENTIALS_MISSING",
                 "There are no usable application default credentials, and the option credentialsFile is not given",
                 FORMAT,
-                "Give credentialsFile, run gcloud auth application-default login, or run where a service account is "
-                "attached. For a server on this machine set PUBSUB_EMULATOR_HOST or the option endpoint.",
             ) from None
     content = key_file_content(source) if isinstance(source, ServiceAccount) else _read_key_file(source)
     load: Any = google.auth.load_credentials_from_dict  # comes without types

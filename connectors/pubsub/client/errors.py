@@ -84,7 +84,6 @@ def topic_deleted(subscription: str) -> SourceGoneError:
         "PUBSUB_TOPIC_DELETED",
         "The topic of the subscription was deleted, so nothing new will ever arrive",
         subscription,
-        "Create another subscription on a topic that exists, and start with a new spool and a new checkpoint.",
     )
 
 
@@ -96,14 +95,12 @@ def _not_found(call: RpcCall) -> SourceGoneError:
             "PUBSUB_SNAPSHOT_NOT_FOUND",
             "The snapshot, or the subscription, does not exist",
             call.resource,
-            "Check the option startingSnapshot; snapshots expire after at most 7 days.",
         )
     if call.method in {"CreateSubscription", "Publish"}:
         return SourceGoneError(
             "PUBSUB_TOPIC_NOT_FOUND",
             "The topic does not exist",
             call.resource,
-            "Check the options projectId and topicId, or the column topic, or create the topic.",
         )
     return SourceGoneError(
         "PUBSUB_SUBSCRIPTION_NOT_FOUND",
@@ -182,7 +179,6 @@ def _no_token(call: RpcCall, detail: str) -> ConnectorError:
         "PUBSUB_TOKEN_UNAVAILABLE",
         "The credentials gave no access token",
         f"{call.method} at {call.transport.target}",
-        "Check that this machine reaches the token endpoint of its credentials.",
     )
 
 
@@ -191,8 +187,6 @@ def _unauthenticated(what: str, call: RpcCall) -> CredentialsError:
         "PUBSUB_UNAUTHENTICATED",
         what,
         f"{call.method} at {call.transport.target}",
-        "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
-        "expired, or the clock of this machine may be wrong.",
     )
 
 

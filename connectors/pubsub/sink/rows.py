@@ -354,8 +354,6 @@ class _Check:
                 "PUBSUB_BAD_ROW",
                 f"Row {self._first + row} of partition {self._partition} cannot be published: {reason}",
                 _SINK,
-                "Rows are counted from 0 within their partition. Filter or change such rows; nothing of theirs was "
-                "sent.",
             )
 
 

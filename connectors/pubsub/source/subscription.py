@@ -61,14 +61,12 @@ def require_readable(info: SubscriptionInfo) -> None:
             "PUBSUB_SUBSCRIPTION_DETACHED",
             "The subscription was detached from its topic",
             info.name,
-            "Create another subscription, and start with a new spool and a new checkpoint.",
         )
     if info.delivery != "pull":
         raise OptionError(
             "PUBSUB_SUBSCRIPTION_NOT_PULL",
             f"The subscription delivers by itself to {info.delivery}, so nothing can be pulled from it",
             info.name,
-            "Give the option subscriptionId a pull subscription.",
         )
 
 
@@ -79,7 +77,6 @@ def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
             "PUBSUB_TOPIC_MISMATCH",
             f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
             info.name,
-            "Leave topicId out, or give the topic that the subscription belongs to.",
         )
 
 
@@ -90,7 +87,6 @@ def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> N
             "PUBSUB_ORDERED_ONE_FETCHER",
             f"The option fetchers is {options.fetchers}, and one process fetches a subscription with message ordering",
             info.name,
-            "Leave fetchers out, or raise streams.",
         )
 
 

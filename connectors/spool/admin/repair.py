@@ -220,7 +220,7 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
                 return name, error
             raise
     what = "The segment is quarantined already" if quarantined else "Nothing is wrong with it"
-    raise SpoolError("SPOOL_SEGMENT_WHOLE", what, where, "Only damaged or missing segments are quarantined.")
+    raise SpoolError("SPOOL_SEGMENT_WHOLE", what, where)
 
 
 def _quarantine(store: Store, identity: SpoolIdentity, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:

@@ -329,7 +329,6 @@ class SegmentWriter:
                 "SPOOL_SEGMENT_EXISTS",
                 "A segment's name is taken already",
                 self._name,
-                "Two processes share one fetcher name; report this as a bug.",
             )
         return SegmentInfo.of_footer(footer, digest)
 

@@ -287,7 +287,6 @@ class Compaction:
                 "SPOOL_ID_INDEX_FULL",
                 f"The ids of admitted messages take {size} bytes, and {most} is the most",
                 f"{self._ledger.store.root}/ids",
-                "Shorten the retention of the source, and with it dedupHorizon.",
             )
 
     def _run_bytes(self) -> int:

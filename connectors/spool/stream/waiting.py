@@ -203,7 +203,6 @@ class Guard:
                 "SPOOL_BACKGROUND_FAILED",
                 f"The background work of the spool ended with {type(error).__name__}: {error}",
                 self._ledger.store.root,
-                "Restart the query. If it happens again, report it with the driver's log.",
             )
             wrapped.__cause__ = error
             self._fail(wrapped)

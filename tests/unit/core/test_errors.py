@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.errors import OneLineFilter, ServiceUnavailableError, error_from_json, one_line
+from connectors.core.errors import (
+    ConnectorError,
+    OneLineFilter,
+    OptionError,
+    ServiceUnavailableError,
+    error_from_json,
+    one_line,
+)
 from tests.support.hostile_answers import FORGED
 from tools.reference_errors import error_codes
 
@@ -64,6 +71,19 @@ def test_every_meaning_and_action_is_a_sentence() -> None:
             assert text.endswith("."), code.code
             assert not re.search(r"<|\.\.\.", re.sub(r"`[^`]*`", "", text)), f"a placeholder in {code.code}"
     assert len(CODES) > 300
+
+
+def test_an_error_without_advice_of_its_own_ends_with_the_advice_of_the_table() -> None:
+    error = OptionError("OPTION_CONFLICT", "Two options", "a, b")
+    assert str(error) == f"[OPTION_CONFLICT] Two options (a, b). {CODES['OPTION_CONFLICT'].action}"
+    assert error.action == pickle.loads(pickle.dumps(error)).action == CODES["OPTION_CONFLICT"].action
+    assert OptionError("OPTION_CONFLICT", "Two options", "a, b", "Leave b out.").action == "Leave b out."
+    assert str(ConnectorError("CODE_OF_A_USER", "It failed")) == "[CODE_OF_A_USER] It failed."
+
+
+def test_advice_in_an_error_is_plain_text() -> None:
+    assert "`" in CODES["OPTION_SECRET_UNREADABLE"].action
+    assert "`" not in OptionError("OPTION_SECRET_UNREADABLE", "It cannot be read").action
 
 
 CLEAN = "no[2J]0;title row 26/11/26 INFO forged line end"

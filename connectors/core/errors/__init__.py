@@ -7,8 +7,11 @@ code stands first in the message, and every error survives pickle.
 from __future__ import annotations
 
 import logging
+import tomllib
 import unicodedata
-from typing import ClassVar, Final
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar, Final
 
 __all__ = [
     "AccessDeniedError",
@@ -42,9 +45,10 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        each
-        for each in text
-        if each in "\n\t" or (unicodedata.category(each) not in {"Cc", "Cs"} and each not in _BIDIRECTIONAL)
+        character
+        for character in text
+        if character in "\n\t"
+        or (unicodedata.category(character) not in {"Cc", "Cs"} and character not in _BIDIRECTIONAL)
     )
 
 
@@ -53,6 +57,20 @@ def one_line(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return printable(" ".join(line.strip() for line in text.splitlines()))
+
+
+@cache
+def error_table() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return ``codes.toml``: for each part of the package, its codes with kinds, meaning and action."""
+    # As a resource, since Spark may ship this package as a zip file.
+    return tomllib.loads(files("connectors.core.errors").joinpath("codes.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def declared_action(code: str) -> str:
+    """Return what the table says to do about a code, without Markdown; empty for a code that is not in the table."""
+    declared = next((group[code] for group in error_table().values() if code in group), {})
+    return str(declared.get("action", "")).replace("`", "")
 
 
 class OneLineFilter(logging.Filter):
@@ -68,8 +86,9 @@ class ConnectorError(Exception):
     """The base of all errors of this pack.
 
     Its text is ``[CODE] what (where). action``: a stable code that is documented and never reused, one sentence that
-    says what is wrong, an option, subscription or file, and an instruction; the last two may be empty. What services
-    and files put into it cannot control a terminal or forge a line of a log: see `one_line`.
+    says what is wrong, an option, subscription or file, and what to do. Without an ``action`` of its own, an error has
+    the one that ``codes.toml`` declares for its code. What services and files put into it cannot control a
+    terminal or forge a line of a log: see `one_line`.
     """
 
     transient: ClassVar[bool] = False
@@ -79,10 +98,11 @@ class ConnectorError(Exception):
         self.code = code
         self.what = one_line(what)
         self.where = one_line(where)
-        self.action = printable(action)
+        self.action = printable(action) or declared_action(code)
         place = f" ({self.where})" if where else ""
-        advice = f" {self.action}" if action else ""
-        super().__init__(f"[{code}] {self.what}{place}.{advice}")
+        advice = f" {self.action}" if self.action else ""
+        self.sentences = f"{self.what}{place}.{advice}"
+        super().__init__(f"[{code}] {self.sentences}")
 
     def __reduce__(self) -> tuple[type[ConnectorError], tuple[str, str, str, str]]:
         return type(self), (self.code, self.what, self.where, self.action)
