@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PUBLIC_MODULES", "TESTING_MODULES", "python_page", "testing_page"]
+__all__ = ["PUBLIC_MODULES", "TESTING_MODULES", "described", "python_page", "testing_page"]
 
 PUBLIC_MODULES = (
     "connectors",
@@ -73,6 +73,17 @@ def _page(title: str, intro: str, modules: tuple[str, ...]) -> str:
     for name in modules:
         parts += _module(importlib.import_module(name))
     return "\n\n".join(parts) + "\n"
+
+
+def described(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield a public module, its functions and classes, and the classes' public members, each with its name."""
+    yield module.__name__, module
+    for own in module.__all__:
+        value = getattr(module, own)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield own, value
+        if inspect.isclass(value):
+            yield from ((f"{own}.{name}", member) for name, member in _members(value))
 
 
 def _module(module: ModuleType, name: str = "") -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from tools.reference import PAGES
 from tools.reference_errors import error_codes
+from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES, described
 
 ROOT = Path(__file__).parents[3]
 
@@ -57,3 +60,9 @@ def test_each_error_code_is_in_one_table_and_links_to_its_details() -> None:
     assert [code for code, _ in sorted(rows)] == re.findall(r"^### `(.+)`$", details, re.MULTILINE)
     assert sorted(code for code, _ in rows) == sorted(code.code for group in error_codes().values() for code in group)
     assert len(tables.splitlines()) < 500, "tables, not prose"
+
+
+@pytest.mark.parametrize("name", [*PUBLIC_MODULES, *TESTING_MODULES])
+def test_each_public_name_says_what_it_does(name: str) -> None:
+    missing = [text for text, value in described(importlib.import_module(name)) if not inspect.getdoc(value)]
+    assert missing == []
