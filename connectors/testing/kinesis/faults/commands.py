@@ -1,4 +1,4 @@
-# ruff: noqa: D102, FBT001 - `KinesisKnobs` documents each command, and passes every argument by its name
+# ruff: noqa: FBT001 - `KinesisKnobs` documents each command, and passes every argument by its name
 """The commands behind `KinesisKnobs`, on the runtime of a server; arguments and results are JSON values."""
 
 from __future__ import annotations
