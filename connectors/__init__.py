@@ -35,11 +35,14 @@ def register(spark: SparkSession) -> None:
         ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark is older than 4.0, and
             ``SPARK_MISSING``, when this Python has none.
     """
-    from connectors.core.extras import spark_imports  # noqa: PLC0415 - so that an import alone stays cheap
-    from connectors.core.formats import CONNECTORS, data_source  # noqa: PLC0415 - as above
+    from connectors.core.formats import (  # noqa: PLC0415 - as above
+        CONNECTORS,
+        data_source,
+        spark_imports,
+    )
 
     with spark_imports("register"):
-        from connectors.session import prepare_session  # noqa: PLC0415 - as above
+        from connectors.core.session import prepare_session  # noqa: PLC0415 - as above
 
     prepare_session(spark)
     for connector in CONNECTORS:

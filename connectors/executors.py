@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import ConnectorError
-from connectors.core.extras import extra_imports
-from connectors.core.formats import spool_connector
+from connectors.core.formats import extra_imports, spool_connector
 from connectors.observe.supervise import judge
 
 with extra_imports("spool", "a spool"):

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from connectors.core.extras import extra_imports, spark_imports
+from connectors.core.formats import extra_imports, spark_imports
 
 with spark_imports("connectors.avro"), extra_imports("avro", "connectors.avro"):
     from connectors.avro.functions import from_avro, to_avro

@@ -6,7 +6,7 @@ Spark's own have no error classes; these have codes in the form of those of the 
 from __future__ import annotations
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.bad_rows import FunctionAnalysisError
+from connectors.core.functions.bad_rows import FunctionAnalysisError
 
 
 class AvroError(ConnectorError):

@@ -28,9 +28,9 @@ from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
 from connectors.avro.worker import DecodeCall, EncodeCall
 from connectors.core.errors import OptionError
+from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.pandas_columns import named
 from connectors.core.options.declaration import conflict
-from connectors.functions.calls import active_session, function_of
-from connectors.functions.pandas_columns import named
 from connectors.registry.frames import guid_header
 from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
 from connectors.registry.kinds import frame_of

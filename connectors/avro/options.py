@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from connectors.avro.errors import AvroAnalysisError
+from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
-from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.registry.subjects import SubjectOptions
 
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows

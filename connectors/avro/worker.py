@@ -17,10 +17,10 @@ from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type, too_deep
 from connectors.avro.schema.writing import avro_type
-from connectors.core.pool import Cache
-from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
-from connectors.functions.bounded import BoundedDecoder
-from connectors.functions.columns import selected
+from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.core.functions.bounded import BoundedDecoder
+from connectors.core.functions.columns import selected
+from connectors.core.processes.pool import Cache
 from connectors.registry.frames import ID_END
 from connectors.registry.glue.frames import looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions

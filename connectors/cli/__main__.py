@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from connectors.core.extras import not_installed, packages_missing
+from connectors.core.formats import not_installed, packages_missing
 
 _NEEDED: Final = ("typer", "rich", "pydantic")
 _NOT_CARRIED_OUT: Final = 2

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError, printable
-from connectors.core.extras import packages_missing
+from connectors.core.formats import packages_missing
 
 __all__ = ["console", "fail", "log_to_stderr", "named_errors", "needed_width", "printable"]
 

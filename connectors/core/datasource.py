@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from connectors.core.errors import ConnectorError, OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS
+from connectors.core.processes.parent import end_with_parent
 from connectors.core.processes.spark import (
     ADMISSION_CONTROL,
     DataSourceStreamArrowWriter,
@@ -37,7 +38,6 @@ from connectors.core.processes.spark import (
     SupportsTriggerAvailableNow,
 )
 from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
-from connectors.core.retry import end_with_parent
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,20 +1,39 @@
-"""The connectors of this pack: one table says what each is made of, so that no layer below imports one by name."""
+"""The formats of this pack, and the packages that each of its parts needs.
+
+One table says what each connector is made of, so that no layer below imports one by name. Where the packages of an
+extra are not installed, the error says which, and how to install it.
+"""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
+import logging
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.errors import OptionError
-from connectors.core.extras import extra_imports, not_installed, packages_missing
+from connectors.core.errors import ConnectorError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
+
+_log = logging.getLogger(__name__)
+_DISTRIBUTION: Final = "pyspark-stream-connectors"
+_NOT_ON_EXECUTORS: Final = frozenset({"cli", "testing"})
+
+OLDEST_SPARK: Final = 4
+"""The major version of Spark that brought Python data sources of streams."""
+PANDAS: Final = "pandas>=2.2,<3"
+"""What the extra pandas brings: versions that each Spark is made for. Spark 4.0 decodes by it, newer ones do not."""
+TESTED_PTARS: Final = ("0.0.25",)
+"""The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +54,12 @@ class Connector:
     @property
     def format(self) -> str:
         """The name of its format."""
-        name: str = importlib.import_module(f"connectors.{self.package}").FORMAT
+        name: str = import_module(f"connectors.{self.package}").FORMAT
         return name
 
     def module(self, name: str) -> ModuleType:
         """Import one of its modules."""
-        return importlib.import_module(f"connectors.{self.package}.{name}")
+        return import_module(f"connectors.{self.package}.{name}")
 
     def load(self, part: str) -> Any:
         """Import a part that the table names as ``MODULE:NAME``."""
@@ -96,12 +115,12 @@ CONNECTORS: Final = (
 
 def connector_of(source_format: str) -> Connector | None:
     """Return the connector of a format."""
-    return next((each for each in CONNECTORS if each.format == source_format), None)
+    return next((connector for connector in CONNECTORS if connector.format == source_format), None)
 
 
 def connector_named(package: str) -> Connector:
     """Return the connector in this package below ``connectors``."""
-    return next(each for each in CONNECTORS if each.package == package)
+    return next(connector for connector in CONNECTORS if connector.package == package)
 
 
 def spool_connector(name: str) -> Any:
@@ -116,12 +135,10 @@ def spool_connector(name: str) -> Any:
     module, _, cls = name.partition(":")
     if cls:
         try:
-            return getattr(importlib.import_module(module), cls)()
+            return getattr(import_module(module), cls)()
         except (ModuleNotFoundError, AttributeError) as error:
             what = f"There is no connector {name}: {error}"
-            raise OptionError(
-                "FORMAT_UNKNOWN", what, "fetch", "Put its module on PYTHONPATH, and install what it imports."
-            ) from error
+            raise OptionError("FORMAT_UNKNOWN", what, "fetch") from error
     with_spool = {connector.format: connector for connector in CONNECTORS if connector.spool}
     if name not in with_spool:
         raise OptionError(
@@ -161,3 +178,89 @@ def missing_source(source_format: str, missing: list[str], extra: str) -> type[D
             return source_format
 
     return MissingSource
+
+
+def install_advice(extra: str) -> str:
+    """Return the instruction that installs an extra, or several with commas between, wherever the pack needs it."""
+    names = extra.split(",")
+    where = "" if _NOT_ON_EXECUTORS.intersection(names) else ", here and on every executor"
+    return f"Install the extra{'s' * (len(names) > 1)} {' and '.join(names)}: {install_command(extra)}{where}."
+
+
+def install_command(extra: str = "", version: str = "") -> str:
+    """Return the command that installs this pack, with an extra or in a version."""
+    return f"pip install '{_DISTRIBUTION}{extra and f'[{extra}]'}{version and f'=={version}'}'"
+
+
+@contextlib.contextmanager
+def spark_imports(where: str) -> Iterator[None]:
+    """Import what needs Spark; raise a `ConnectorError` with the code ``SPARK_MISSING`` where there is none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"pyspark", "py4j"}:
+            raise
+        raise ConnectorError(
+            "SPARK_MISSING",
+            f"This Python has no Spark: {sys.executable} cannot import {error.name}",
+            where,
+            "Where a platform brings Spark, use the Python that it starts, or put its folder on PYTHONPATH. Elsewhere: "
+            f"{install_advice('spark')}",
+        ) from None
+
+
+def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
+    """Return the error for modules that are not installed, which an extra brings; ``where`` says what needs them."""
+    return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, install_advice(extra))
+
+
+@contextlib.contextmanager
+def extra_imports(extra: str, where: str) -> Iterator[None]:
+    """Return a context in which a `ModuleNotFoundError` has the text of `packages_missing`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "connectors":
+            raise
+        raise ModuleNotFoundError(str(packages_missing([error.name], where, extra)), name=error.name) from error
+
+
+def not_installed(names: Iterable[str]) -> list[str]:
+    """Return those of these modules that are not installed; none is imported."""
+
+    def is_installed(name: str) -> bool:
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # of the package that it is in
+            return False
+
+    return [name for name in names if not is_installed(name)]
+
+
+@cache
+def ptars_obstacle() -> str:
+    """Return why ptars, which the extra fast brings, is not used here; empty if it is."""
+    if not_installed(["ptars"]):
+        return "ptars is not installed"
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - takes 20 ms
+
+    try:
+        installed = version("ptars")
+    except PackageNotFoundError:
+        installed = "of an unknown version"
+    return (
+        ""
+        if installed in TESTED_PTARS
+        else f"ptars {installed} is installed, not the tested {' or '.join(TESTED_PTARS)}"
+    )
+
+
+@cache
+def warn_not_fast(what: str, why: str) -> None:
+    """Log once in a process that something is done the slower way, and why."""
+    _log.warning(
+        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. %s",
+        what,
+        why,
+        install_advice("fast"),
+    )

@@ -1,23 +1,13 @@
-"""The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
-
-Beside it the one rule of outages, which all sources and sinks follow; the log of waits that are no retries; and the
-watch of the parent process, without which a retry or a call would outlive a killed driver.
-
-Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
-see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
-"""
+"""Backoff and outages: how long to wait between attempts, when to give a service up, and what to log meanwhile."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
@@ -30,51 +20,27 @@ _log = logging.getLogger(__name__)
 _LARGEST_EXPONENT: Final = 64
 _INITIAL_SECONDS: Final = 0.1
 _LOG_AFTER_SECONDS: Final = 5.0
-"""Failures in a row that have lasted, or by the next attempt will have lasted, so long are logged."""
 _LOG_EVERY_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 15.0
 """Longer than the waits that are part of each run, such as ``availableNowQuiet``."""
-_WAIT_EVERY_SECONDS: Final = 60.0
-_PARENT_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often and how long to try again: the ceiling of the delay doubles with each failure, up to a cap.
-
-    No attempt begins later than the deadline after the first one; None for no deadline.
-
-    Raises:
-        ValueError: the first ceiling is not in (0, cap].
-    """
-
-    initial_seconds: float = 0.1
-    cap_seconds: float = 10.0
-    deadline_seconds: float | None = 60.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.initial_seconds <= self.cap_seconds:
-            raise ValueError(f"initial_seconds {self.initial_seconds} is not in (0, cap_seconds {self.cap_seconds}]")
-
-    def ceiling_seconds(self, failures: int) -> float:
-        """Return the largest delay after so many failures in a row, counted from 1."""
-        exponent = min(failures - 1, _LARGEST_EXPONENT)
-        return float(min(self.cap_seconds, self.initial_seconds * 2.0**exponent))
 
 
 class Backoff:
-    """Counts failures in a row and computes delays, for loops that never end; the policy's deadline is ignored.
+    """Counts failures in a row, and draws each delay from zero to a ceiling that doubles up to a cap.
 
-    ``uniform`` returns a number in [0, 1).
+    Full jitter spreads clients that failed together best: "Exponential Backoff And Jitter", AWS Architecture Blog,
+    2015. ``uniform`` returns a number in [0, 1).
     """
 
     def __init__(
         self,
-        policy: RetryPolicy,
+        initial_seconds: float = _INITIAL_SECONDS,
+        cap_seconds: float = 10.0,
         uniform: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy = policy
+        self._initial_seconds = min(initial_seconds, cap_seconds)
+        self._cap_seconds = cap_seconds
         self._uniform = uniform
         self._clock = clock
         self._since = self._log_at = 0.0
@@ -83,10 +49,11 @@ class Backoff:
     def next_delay_seconds(self, error: BaseException | None = None) -> float:
         """Count one more failure and return the time to wait before the next attempt.
 
-        The error is logged when failures have lasted some seconds, and every minute from then on.
+        Failures that have lasted 5 seconds, or will have by the next attempt, are logged, and again each minute.
         """
         self.failures += 1
-        delay = self._uniform() * self._policy.ceiling_seconds(self.failures)
+        exponent = min(self.failures - 1, _LARGEST_EXPONENT)
+        delay = self._uniform() * min(self._cap_seconds, self._initial_seconds * 2.0**exponent)
         now = self._clock()
         if self.failures == 1:
             self._since, self._log_at = now, now + _LOG_AFTER_SECONDS
@@ -102,12 +69,11 @@ class Backoff:
         return self._clock() - self._since if self.failures else 0.0
 
     def reset(self) -> None:
-        """Begin the count of failures again, after a success."""
         self.failures = 0
 
 
 class WaitLog:
-    """Says in the log what a wait waits for: after 15 seconds, and every minute from then on.
+    """Logs what a wait waits for: after 15 seconds, and every minute from then on.
 
     ``what`` returns what has to happen, such as "a stream to open"; the loop of the wait calls `tick`.
     """
@@ -124,90 +90,25 @@ class WaitLog:
 
     @property
     def seconds(self) -> float:
-        """How long the wait has lasted."""
         return self._clock() - self._since
 
     def tick(self) -> None:
         """Log what is waited for, if it is time to."""
         if self._clock() >= self._log_at:
-            self._log_at = self._clock() + _WAIT_EVERY_SECONDS
+            self._log_at = self._clock() + _LOG_EVERY_SECONDS
             _log.warning("[WAITING] A call has waited %.0f s for %s.", self.seconds, self._what())
-
-
-class ParentWatch:
-    """Tells whether the process that started this one has ended, for loops that must not outlive a killed driver.
-
-    `parent` is its process id where this process was told it; it may have ended before this is made.
-    """
-
-    def __init__(self, parent: int | None = None) -> None:
-        self._parent = os.getppid() if parent is None else parent
-
-    def is_gone(self) -> bool:
-        """Return whether it has ended; the kernel then gives this process another parent."""
-        return os.getppid() != self._parent
-
-
-@cache
-def end_with_parent() -> None:
-    """End this process soon after its parent has ended, whatever call it is in; once for a process.
-
-    Spark kills the source process of a stream, but only while the JVM lives: after its death nobody else ends a call of
-    an SDK that waits for a service.
-    """
-    parent = ParentWatch()
-
-    def watch() -> None:
-        while not parent.is_gone():
-            time.sleep(_PARENT_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
-
-
-def is_transient(error: BaseException) -> bool:
-    """Return whether trying again later can help without a change by the user."""
-    return isinstance(error, ConnectorError) and error.transient
-
-
-def retry(
-    attempt: Callable[[], T],
-    policy: RetryPolicy,
-    *,
-    retryable: Callable[[BaseException], bool] = is_transient,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
-    uniform: Callable[[], float] = random.random,
-) -> T:
-    """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed; raise its last error.
-
-    If ``sleep`` returns True, as the ``wait`` of a set `threading.Event` does, retries end.
-    """
-    backoff = Backoff(policy, uniform, clock)
-    started = clock()
-    while True:
-        try:
-            return attempt()
-        except Exception as error:
-            if not retryable(error):
-                raise
-            delay = backoff.next_delay_seconds(error)
-            limit = policy.deadline_seconds
-            if limit is not None and clock() - started + delay > limit:
-                raise
-            if sleep(delay) is True:
-                raise
 
 
 @dataclass(frozen=True, slots=True)
 class OutageRule:
-    """When a service that fails is given up: after so many ``seconds``, or instead after so many ``attempts`` more.
+    """When to give up a failing service: after ``seconds``, or if ``attempts`` is given, after so many retries.
 
-    ``option`` is the option that says so, empty without one; ``cap_seconds`` is the longest wait between two attempts.
+    ``option`` is the option that sets the limit, empty without one; ``cap_seconds`` is the longest wait between two
+    attempts.
     """
 
     seconds: float
-    option: str
+    option: str = ""
     attempts: int | None = None
     cap_seconds: float = 10.0
 
@@ -216,7 +117,7 @@ class OutageRule:
         return lasted_seconds >= self.seconds if self.attempts is None else failures > self.attempts
 
     def ending(self, error: ConnectorError) -> ConnectorError:
-        """Return an error as it ends the query: it says how long the service was asked again, and by which option."""
+        """Return an error as it ends the query: with how long the service was retried, and the option that says so."""
         if not self.option:
             return error
         tried = f"for {self.seconds:g} s" if self.attempts is None else f"{self.attempts} times"
@@ -226,7 +127,7 @@ class OutageRule:
 
 
 class Outage:
-    """The failures in a row of one service, and the waits between them; a success ends the outage by `reset`.
+    """The failures in a row of one service, and the waits between them; a success ends the outage with `reset`.
 
     It begins at ``began``, when the first call did, or else when that has failed.
     """
@@ -241,24 +142,21 @@ class Outage:
         self._rule = rule
         self._clock = clock
         self._began = began
-        initial = min(_INITIAL_SECONDS, rule.cap_seconds)
-        self._backoff = Backoff(RetryPolicy(initial, rule.cap_seconds, deadline_seconds=None), uniform, clock)
+        self._backoff = Backoff(cap_seconds=rule.cap_seconds, uniform=uniform, clock=clock)
         self._uncounted = 0
 
     def reset(self) -> None:
-        """End the outage, after a success."""
         self._backoff.reset()
         self._uncounted = 0
         self._began = None
 
     @property
     def failures(self) -> int:
-        """How many calls in a row have failed."""
         return self._backoff.failures
 
     @property
     def left_seconds(self) -> float:
-        """How long the service may still fail; without end where attempts are counted."""
+        """How long the service may still fail; infinite if attempts are counted."""
         return math.inf if self._rule.attempts is not None else self._rule.seconds - self._lasted_seconds
 
     @property
@@ -268,8 +166,10 @@ class Outage:
     def next_delay_seconds(self, error: ConnectorError, *, progress: bool = False) -> float:
         """Count a failure, and return the time to wait before the next attempt; the last one begins at the limit.
 
-        With ``progress`` the call did a part of its work: an outage begins with this failure, which is not counted.
-        Raises the error when it is none of an outage, or when the service is given up.
+        With ``progress`` the call did a part of its work: the outage begins with this failure, which is not counted.
+
+        Raises:
+            ConnectorError: ``error``, if it is none that passes by itself, or if the service is given up.
         """
         if not isinstance(error, ServiceUnavailableError):
             raise error

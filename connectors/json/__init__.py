@@ -8,7 +8,7 @@ of a registry) and `worker`, which reads the frames.
 
 from __future__ import annotations
 
-from connectors.core.extras import extra_imports, spark_imports
+from connectors.core.formats import extra_imports, spark_imports
 
 with spark_imports("connectors.json"), extra_imports("json", "connectors.json"):
     from connectors.json.functions import from_json_registry, to_json_registry

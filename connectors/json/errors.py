@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.bad_rows import FunctionAnalysisError
+from connectors.core.functions.bad_rows import FunctionAnalysisError
 
 
 class JsonError(ConnectorError):

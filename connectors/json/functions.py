@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.functions.calls import active_session, function_of
-from connectors.functions.pandas_columns import named
+from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.pandas_columns import named
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.expressions import decoded_json
 from connectors.json.options import JsonOptions, parse_json_options

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.core.options.declaration import declared_options, option
 from connectors.core.options.kinds import INTEGER, STRING
-from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.columns import MOST_DEPTH
 

@@ -8,9 +8,9 @@ from typing import ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.pool import Cache
-from connectors.functions.bad_rows import Decoded, binary_column, with_errors
-from connectors.functions.columns import validity_of
+from connectors.core.functions.bad_rows import Decoded, binary_column, with_errors
+from connectors.core.functions.columns import validity_of
+from connectors.core.processes.pool import Cache
 from connectors.json.errors import JsonAnalysisError, JsonDataError
 from connectors.json.registry import JsonRegistry, RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, difference

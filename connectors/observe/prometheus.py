@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.core.extras import install_command
+from connectors.core.formats import install_command
 from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 
 try:

@@ -18,14 +18,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff
 from connectors.observe.failure import add_last_note, full_text, own_error
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=60.0, deadline_seconds=None)
-"""How long `supervise` waits before a restart: up to 1 s, 2 s, 4 s and so on, at most a minute."""
 
 _log = logging.getLogger(__name__)
 _LOST: Final = {
@@ -67,7 +64,7 @@ def supervise(
     query_factory: Callable[[], StreamingQuery],
     *,
     max_restarts: int = 10,
-    policy: RetryPolicy = RESTARTS,
+    max_delay_seconds: float = 60.0,
     sleep: Callable[[float], object] = time.sleep,
 ) -> StreamingQuery:
     """Run a query until it ends without an error: is stopped, or has read all (AvailableNow).
@@ -76,7 +73,7 @@ def supervise(
         query_factory: loads and starts the query, each time with the same checkpoint.
         max_restarts: so many restarts in a row without a single row end it. Rows, or a batch further than those of the
             run before, restart the count.
-        policy: how long to wait before each; its deadline is not looked at.
+        max_delay_seconds: the longest wait before a restart; the first is up to 1 s, and the longest wait doubles.
         sleep: waits.
 
     Returns:
@@ -86,7 +83,7 @@ def supervise(
         PySparkException: what a restart cannot fix, with notes that say why and, last, what failed in one line; or
         ConnectorError: with the code ``SUPERVISE_GAVE_UP``, after `max_restarts`.
     """
-    backoff = Backoff(policy)
+    backoff = Backoff(initial_seconds=1.0, cap_seconds=max_delay_seconds)
     reached = -1
     while True:
         query: StreamingQuery | None = None

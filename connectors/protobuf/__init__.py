@@ -8,7 +8,7 @@ the size of a batch), `ptars` (the fast one) and `confluent` (frames and registr
 
 from __future__ import annotations
 
-from connectors.core.extras import extra_imports, spark_imports
+from connectors.core.formats import extra_imports, spark_imports
 
 with spark_imports("connectors.protobuf"), extra_imports("protobuf", "connectors.protobuf"):
     from connectors.protobuf.functions import from_protobuf, register_sql, to_protobuf

@@ -17,9 +17,9 @@ from pyspark.sql.protobuf import functions as jvm_functions
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.functions.calls import active_session, function_of
-from connectors.functions.pandas_columns import PandasFunction
-from connectors.functions.row_columns import RowFunction
+from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.pandas_columns import PandasFunction
+from connectors.core.functions.row_columns import RowFunction
 from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.glue import framing_of

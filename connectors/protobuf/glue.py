@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.protobuf.confluent.frames import ConfluentFraming, Frames, Framing, SchemaKey
 from connectors.protobuf.confluent.registry import RegisteredSchema
 from connectors.protobuf.errors import analysis_error

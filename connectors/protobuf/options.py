@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.core.options.declaration import option
 from connectors.core.options.kinds import BOOLEAN, INTEGER, choice
-from connectors.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.protobuf.errors import analysis_error
 
 MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows

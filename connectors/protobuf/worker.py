@@ -10,11 +10,11 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
-from connectors.core.pool import Cache
-from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
-from connectors.functions.bounded import BoundedDecoder, growth_of
-from connectors.functions.columns import selected
+from connectors.core.formats import install_advice, ptars_obstacle, warn_not_fast
+from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.core.functions.bounded import BoundedDecoder, growth_of
+from connectors.core.functions.columns import selected
+from connectors.core.processes.pool import Cache
 from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
 from connectors.protobuf.confluent.registry import registry_of
 from connectors.protobuf.errors import ProtobufAnalysisError, data_error

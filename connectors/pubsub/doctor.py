@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.core.diagnostics import CHECKS, Finding, FindingError, reach, run_checks, split_address
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
-from connectors.core.extras import install_advice, ptars_obstacle
+from connectors.core.formats import install_advice, ptars_obstacle
 from connectors.core.retry import OutageRule
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient
@@ -20,7 +20,7 @@ from connectors.pubsub.options.source import PubSubReadOptions, parse_read_optio
 from connectors.pubsub.source.subscription import require_one_fetcher, require_readable, require_topic
 from connectors.spool.admin.doctor import check_spool
 
-_PATIENCE: Final = OutageRule(5.0, "", cap_seconds=1.0)
+_PATIENCE: Final = OutageRule(5.0, cap_seconds=1.0)
 _CALL_SECONDS: Final = 10.0
 _NO_ACK_ID: Final = "connectors-doctor"
 

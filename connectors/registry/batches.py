@@ -9,8 +9,8 @@ from typing import Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.pool import Cache
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.processes.pool import Cache
+from connectors.core.retry import OutageRule, wait_out
 
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_RULE_UNSUPPORTED", "SCHEMA_UNUSABLE"}
 
@@ -112,14 +112,14 @@ class BatchedRequests(Generic[S]):
             patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
         """
         results: dict[int | str, S | ConnectorError | None] = dict.fromkeys(ids)
-        policy = RetryPolicy(deadline_seconds=self._retry_seconds if patience is None else patience)
+        rule = OutageRule(self._retry_seconds if patience is None else patience)
         end = time.monotonic() + self._retry_seconds + self._request_seconds
 
         def ask() -> None:
             self._ask_once(results, most_failures, end)
 
         with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
-            retry(ask, policy)
+            wait_out(ask, rule)
         failures = [error for error in results.values() if isinstance(error, ConnectorError)]
         odd = [error for error in failures if not isinstance(error, SourceGoneError)]
         if odd:

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.functions.bad_rows import BadRowError, headers_type_error
-from connectors.functions.columns import validity_of
+from connectors.core.functions.bad_rows import BadRowError, headers_type_error
+from connectors.core.functions.columns import validity_of
 from connectors.registry.batches import SchemaSource
 from connectors.registry.rules import Migrations, Ruled
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from connectors.core.pool import Cache
+from connectors.core.processes.pool import Cache
 from connectors.registry.batches import SchemaSource
 from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames
 from connectors.registry.glue.frames import GlueFrame, find_glue_frames

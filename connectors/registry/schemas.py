@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.core.extras import extra_imports
-from connectors.core.pool import Cache
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.formats import extra_imports
+from connectors.core.processes.pool import Cache
+from connectors.core.retry import OutageRule, wait_out
 from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
 from connectors.registry.lookups import Lookup, by_id, context_of, normal_context, of_subject, qualified, subject_path
@@ -68,7 +68,7 @@ class Registry(Generic[S]):
             from connectors.registry.client import RegistryClient  # noqa: PLC0415 - loads httpx2
 
         self._options, self._form = options, form
-        self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
+        self._outage_rule = OutageRule(options.retry_timeout)
         self._batches = BatchedRequests(self._by_id, self._probe, _UNASSIGNED, options.retry_timeout, options.timeout)
         self.by_ids: Final = self._batches.by_ids
         self._ids = Cache(_MOST_SCHEMAS)
@@ -99,7 +99,7 @@ class Registry(Generic[S]):
             self._check_rules(response, what, Direction.WRITE if writing else Direction.READ)
             return self._form.build(response, what, _id_in(response, what), self._refer(context_of(subject)))
 
-        return retry(ask, self._policy)
+        return wait_out(ask, self._outage_rule)
 
     def _soft_deleted(self, latest: Lookup, subject: str) -> ConnectorError | None:
         """Return the error for a subject whose versions are all soft-deleted; None if it has none at all."""
@@ -132,7 +132,7 @@ class Registry(Generic[S]):
             return number
 
         try:
-            number: int = self._ids.get((path, text), lambda: retry(ask, self._policy))
+            number: int = self._ids.get((path, text), lambda: wait_out(ask, self._outage_rule))
         except SourceGoneError:
             raise SourceGoneError(
                 "SCHEMA_NOT_FOUND",
@@ -145,7 +145,7 @@ class Registry(Generic[S]):
     def guid(self, schema_id: int | str) -> bytes:
         """Return the GUID of a schema. Raises as `RegistryClient.get`; SCHEMA_UNUSABLE where the registry has none."""
         lookup = by_id(schema_id, self._context)
-        response = retry(lambda: self._ask(lookup), self._policy)
+        response = wait_out(lambda: self._ask(lookup), self._outage_rule)
         try:
             return UUID(response.get("guid")).bytes
         except (AttributeError, TypeError, ValueError):

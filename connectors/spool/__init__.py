@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.extras import extra_imports
+from connectors.core.formats import extra_imports
 
 if TYPE_CHECKING:
     from connectors.core.options.declaration import option

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
 from connectors.core.options.kinds import option_texts
-from connectors.core.retry import Backoff, RetryPolicy, WaitLog
+from connectors.core.retry import Backoff, WaitLog
 from connectors.spool.fetching.detached import DECLINED, FAILED, STARTED, start_in_task
 from connectors.spool.fetching.messages import FetchPlan, encode
 from connectors.spool.fetching.placement import Place, Placement, beat_seconds
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_seconds=None)
 _HEALTHY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _END_SECONDS: Final = 15.0
@@ -172,7 +171,7 @@ class ExecutorFetching:
 
     def _keep_placed(self, placement: Placement, plans: Sequence[bytes], count: int) -> None:
         """Look which fetchers live, and start those that do not, until it is time to end."""
-        backoff, spread = Backoff(_RESTARTS), FetcherSpread(count)
+        backoff, spread = Backoff(initial_seconds=1.0, cap_seconds=30.0), FetcherSpread(count)
         quiet_since = time.monotonic()
         pause = 0.0
         while not self._stopping.wait(pause):

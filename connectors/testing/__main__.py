@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from connectors.core.extras import extra_imports
+from connectors.core.formats import extra_imports
 
 __all__ = ["SERVERS", "main"]
 

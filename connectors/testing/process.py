@@ -25,7 +25,7 @@ from typing import IO, Self
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.processes.interpreter import python_command, python_environment
-from connectors.core.retry import ParentWatch
+from connectors.core.processes.parent import ParentWatch
 
 __all__ = [
     "ServerProcess",

@@ -17,7 +17,7 @@ from connectors.avro.options import parse_avro_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type
-from connectors.functions.bad_rows import Decoded
+from connectors.core.functions.bad_rows import Decoded
 from tests.support.avro_rows import RowBatchDecoder
 
 

@@ -12,7 +12,7 @@ import pyarrow.types as kinds
 from connectors.avro.decoder.places import LEVELS
 from connectors.avro.schema.leaf import column_of, converter
 from connectors.avro.schema.plan import Node
-from connectors.functions.bad_rows import BadRowError, Decoded
+from connectors.core.functions.bad_rows import BadRowError, Decoded
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value at a place; returns it and the place behind it. IndexError where the message ends before."""

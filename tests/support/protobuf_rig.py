@@ -14,7 +14,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.bad_rows import binary_column
+from connectors.core.functions.bad_rows import binary_column
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported

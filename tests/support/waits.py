@@ -13,7 +13,7 @@ BLOCKING = {"sleep", "_sleep", "wait", "wait_for", "retry", "wait_out", "patient
 
 
 def waits(root: Path = ROOT) -> set[str]:
-    """Return each function that waits, such as ``core.retry.retry``, outside of the servers for tests."""
+    """Return each function that waits, such as ``core.retry.wait_out``, outside of the servers for tests."""
     return {name for path in sorted((root / "connectors").rglob("*.py")) for name in _of_file(root, path)}
 
 

@@ -14,7 +14,7 @@ import pyarrow.types as kinds
 from connectors.avro.decoder.places import Places
 from connectors.avro.schema.leaf import column_of
 from connectors.avro.schema.plan import Node
-from connectors.functions.columns import bitmap, list_array, offsets_of, struct_array
+from connectors.core.functions.columns import bitmap, list_array, offsets_of, struct_array
 
 
 @dataclass(slots=True)

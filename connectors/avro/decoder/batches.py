@@ -15,10 +15,10 @@ from connectors.avro.decoder.places import Places
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
-from connectors.core.pool import Cache
-from connectors.functions.bad_rows import Decoded
-from connectors.functions.bounded import BoundedDecoder, row_bytes
-from connectors.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.functions.bad_rows import Decoded
+from connectors.core.functions.bounded import BoundedDecoder, row_bytes
+from connectors.core.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.processes.pool import Cache
 from connectors.registry.frames import Frames
 
 _MOST_LOCATED: Final = 1000  # bad rows of a batch that are walked through, to say where they are bad

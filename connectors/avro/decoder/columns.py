@@ -40,8 +40,8 @@ from connectors.avro.schema.leaf import (
 )
 from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
-from connectors.functions.bad_rows import BadRowError
-from connectors.functions.columns import struct_array
+from connectors.core.functions.bad_rows import BadRowError
+from connectors.core.functions.columns import struct_array
 
 _FEW_ROWS: Final = 4  # with so few rows left in long lists, their items are found one by one, and read at once
 _MANY_ITEMS: Final = 32

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.avro.schema.plan import Node
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 
 LEVELS: Final = 150  # of recursion in a message: Python's own limit is 1,000 calls
 EMPTY_ITEMS: Final = 1000  # items of no byte in a message: any number of them fits into ten bytes

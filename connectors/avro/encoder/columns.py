@@ -26,7 +26,7 @@ from connectors.avro.errors import AvroDataError
 from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS
 from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.types import non_null
-from connectors.functions.columns import validity_of
+from connectors.core.functions.columns import validity_of
 
 Encode = Callable[[pa.Array], pa.BinaryArray]
 _NUMBERS: Final = {

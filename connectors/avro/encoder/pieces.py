@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.functions.columns import bitmap, offsets_of
+from connectors.core.functions.columns import bitmap, offsets_of
 
 _ONE_BYTE: Final = 128
 _NOTHING: Final = pa.scalar(b"", pa.binary())

@@ -18,7 +18,7 @@ from connectors.avro.options import AvroOptions
 from connectors.avro.schema.leaf import converter
 from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
 from connectors.avro.schema.types import is_single, items_of, member_name, non_null, too_deep
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 
 _MOST_BYTES: Final = 16 << 10  # of the texts and items of all defaults: each row has them
 _ITEM_BYTES: Final = 8

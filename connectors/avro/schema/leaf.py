@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.avro.schema.parser import AvroType
-from connectors.functions.bad_rows import BadRowError
-from connectors.functions.columns import list_array, offsets, struct_array
+from connectors.core.functions.bad_rows import BadRowError
+from connectors.core.functions.columns import list_array, offsets, struct_array
 
 MICROS: Final = 1000
 _LARGEST: Final = 2**63 - 1

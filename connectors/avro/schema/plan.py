@@ -26,7 +26,7 @@ from connectors.avro.schema.types import (
     too_deep,
     too_many_columns,
 )
-from connectors.functions.columns import MAX_COLUMNS
+from connectors.core.functions.columns import MAX_COLUMNS
 
 _PROMOTIONS: Final = {
     ("int", "long"),

@@ -16,7 +16,7 @@ import pyspark.sql.types as spark
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
 from connectors.avro.schema.parser import AvroType
-from connectors.functions.columns import MAX_COLUMNS
+from connectors.core.functions.columns import MAX_COLUMNS
 
 _WHERE: Final = "from_avro"
 _ATOMS: Final[Mapping[str, type[spark.DataType]]] = {

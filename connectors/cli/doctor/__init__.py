@@ -19,8 +19,7 @@ from connectors.cli.errors import console, named_errors
 from connectors.cli.options import OPTIONS_FILE, read_options
 from connectors.core.diagnostics import Finding, Outcome, run_checks
 from connectors.core.errors import OptionError
-from connectors.core.extras import not_installed, packages_missing
-from connectors.core.formats import CONNECTORS, Connector, connector_of
+from connectors.core.formats import CONNECTORS, Connector, connector_of, not_installed, packages_missing
 from connectors.core.options.declaration import secret_options
 
 _STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILURE: "bold red", Outcome.SKIPPED: "dim"}

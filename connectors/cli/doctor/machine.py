@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import connectors
 from connectors.core.diagnostics import Finding, FindingError, run_checks
-from connectors.core.extras import OLDEST_SPARK, install_command, not_installed
+from connectors.core.formats import OLDEST_SPARK, install_command, not_installed
 from connectors.core.processes.interpreter import probe_command
 
 _SECONDS: Final = 60

@@ -16,7 +16,8 @@ from concurrent.futures import Future, wait
 from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.retry import Outage, ParentWatch, WaitLog
+from connectors.core.processes.parent import ParentWatch
+from connectors.core.retry import Outage, WaitLog
 from connectors.kafka.client.errors import LastWord, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,

@@ -21,8 +21,8 @@ from pyspark import TaskContext
 
 from connectors.core.datasource import CommitMessage
 from connectors.core.errors import DataLossError, OffsetError
-from connectors.core.pool import Cache
 from connectors.core.processes.failpoints import failpoint
+from connectors.core.processes.pool import Cache
 from connectors.kafka.client.errors import connector_error, no_transactions
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of

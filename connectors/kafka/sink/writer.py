@@ -22,7 +22,7 @@ import pyarrow as pa
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError, ServiceUnavailableError, one_line
-from connectors.core.pool import Pool
+from connectors.core.processes.pool import Pool
 from connectors.core.retry import Outage
 from connectors.kafka.client.errors import (
     ENDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.pool import Cache
+from connectors.core.processes.pool import Cache
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient

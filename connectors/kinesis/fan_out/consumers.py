@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.core.retry import Backoff, Outage, RetryPolicy
+from connectors.core.retry import Backoff, Outage
 from connectors.kinesis.client.errors import CONSUMER_LIMIT, IN_USE, NOT_FOUND
 from connectors.kinesis.options.source import check_consumer_of
 from connectors.kinesis.source.scheduler import Job, Scheduler
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _AGAIN_SECONDS: Final = 5.0
 _MOST_CONSUMERS: Final = 20
 """Of a stream, but for streams with on-demand Advantage."""
-_POLICY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
 _NOT_ACTIVE: Final = "KINESIS_CONSUMER_NOT_ACTIVE"
 
 
@@ -121,7 +120,7 @@ class _Consumer:
     arn: str | None = None
     job: Job | None = None
     asked: float = -_AGAIN_SECONDS
-    backoff: Backoff = field(default_factory=lambda: Backoff(_POLICY))
+    backoff: Backoff = field(default_factory=lambda: Backoff(initial_seconds=0.2, cap_seconds=2.0))
 
     def settle(self) -> None:
         self.backoff.reset()

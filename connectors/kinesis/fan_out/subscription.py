@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff
 from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.http2 import Http2Client, Response
@@ -36,7 +36,6 @@ from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
 
 _log = logging.getLogger(__name__)
-_REOPEN: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
 _ANSWER_SECONDS: Final = 20.0
 _TAKEOVER_SECONDS: Final = 5.0
 """So soon after the last one the service refuses another subscription to a shard."""
@@ -127,7 +126,7 @@ class ShardSubscription:
         self._keys = 0
         self._renewed = False
         self._up_to_date_reported = False
-        self._backoff = Backoff(_REOPEN)
+        self._backoff = Backoff()
         self._last_event = 0.0
 
     def go_back(self, position: Position) -> None:

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.core.retry import ParentWatch, WaitLog
+from connectors.core.processes.parent import ParentWatch
+from connectors.core.retry import WaitLog
 
 T = TypeVar("T")
 

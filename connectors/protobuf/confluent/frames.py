@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.functions.bad_rows import BadRowError, Decoded
-from connectors.functions.columns import offsets
+from connectors.core.functions.bad_rows import BadRowError, Decoded
+from connectors.core.functions.columns import offsets
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.errors import ProtobufError, analysis_error
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, is_repeated, nested_name, parse_set, pool_of

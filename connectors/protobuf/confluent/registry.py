@@ -20,7 +20,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
-from connectors.core.extras import install_advice, not_installed
+from connectors.core.formats import install_advice, not_installed
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.schema.descriptors import serialized

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.functions.columns import list_array, map_array, masked, numbers, offsets, struct_array, validity_of
+from connectors.core.functions.columns import list_array, map_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.decoder import lenient_text

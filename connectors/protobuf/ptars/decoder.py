@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.functions.bad_rows import Decoded
-from connectors.functions.columns import bitmap, offsets, struct_array, validity_of
+from connectors.core.functions.bad_rows import Decoded
+from connectors.core.functions.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan

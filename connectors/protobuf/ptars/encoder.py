@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.core.pool import Cache
-from connectors.functions.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
+from connectors.core.functions.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
+from connectors.core.processes.pool import Cache
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.schema.descriptors import EnumPlan

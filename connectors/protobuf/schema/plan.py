@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.functions.columns import MAX_COLUMNS
+from connectors.core.functions.columns import MAX_COLUMNS
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 from connectors.protobuf.schema.descriptors import (

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import FieldType, Schema, is_repeated, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 

@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema, is_repeated, is_required
 
 WIRE_GROUP: Final = 3  # the wire type that begins a group

@@ -18,8 +18,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.functions.bad_rows import BadRowError, Decoded
-from connectors.functions.columns import bitmap, list_array, map_array, offsets_of, struct_array
+from connectors.core.functions.bad_rows import BadRowError, Decoded
+from connectors.core.functions.columns import bitmap, list_array, map_array, offsets_of, struct_array
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from google.protobuf.message import EncodeError, Message
 
-from connectors.core.pool import Cache
+from connectors.core.processes.pool import Cache
 from connectors.protobuf.errors import ProtobufDataError, data_error
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import EnumPlan, MessageType, Schema

@@ -33,7 +33,7 @@ from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount
 _DEFAULT_RETENTION_SECONDS: Final = 7 * 86400.0
 
 _DELETED_TOPIC: Final = "_deleted-topic_"
-ONE_ATTEMPT: Final = OutageRule(0.0, "")
+ONE_ATTEMPT: Final = OutageRule(0.0)
 """For callers that try again by themselves."""
 _ADMIN_TIMEOUT_SECONDS: Final = 10.0
 _SUBSCRIBER: Final = "/google.pubsub.v1.Subscriber/"

@@ -20,9 +20,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.pool import Pool
 from connectors.core.processes.failpoints import failpoint
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.processes.pool import Pool
+from connectors.core.retry import Backoff
 from connectors.pubsub.sink.rows import publish_requests
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _WARN_SECONDS: Final = 5.0
 _WARN_AGAIN_SECONDS: Final = 60.0
 _MOST_REQUESTS: Final = 16
 """Of a task in flight; those of one ordering key are sent one after the other."""
-_RETRIES: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +93,7 @@ class Publisher:
             self._note_progress()
         self._pending += 1
         self._pending_bytes += request.size
-        pending = _Pending(request, Backoff(_RETRIES))
+        pending = _Pending(request, Backoff())
         if request.ordering_key:
             if request.lane in self._lanes:
                 self._lanes[request.lane].append(pending)
@@ -204,8 +203,8 @@ class Publisher:
                 error.action,
             )
         middle = len(request) // 2
-        second = _Pending(request.part(middle, len(request)), Backoff(_RETRIES))
-        self._ready.append(_Pending(request.part(0, middle), Backoff(_RETRIES)))
+        second = _Pending(request.part(middle, len(request)), Backoff())
+        self._ready.append(_Pending(request.part(0, middle), Backoff()))
         self._pending += 1
         if request.lane in self._lanes:
             self._lanes[request.lane].appendleft(second)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, one_line
 from connectors.core.processes.failpoints import failpoint
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import acknowledge_requests, modify_ack_deadline_requests
 from connectors.pubsub.source.records import Decoder
@@ -37,7 +37,7 @@ _SHORTEST_TICK_SECONDS: Final = 0.05
 _LONGEST_TICK_SECONDS: Final = 1.0
 _NACK_TRIES: Final = 3
 
-_ACK_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=1.0, deadline_seconds=None)
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 _ACK_SECONDS: Final = 60.0
 """How long an ack is retried; after that the message is about to be redelivered anyway."""
 
@@ -292,7 +292,7 @@ class AckSender:
             self._count("ack_requests_waiting", -1)
 
     def _send_with_retries(self, request: bytes) -> None:
-        backoff = Backoff(_ACK_RETRY)
+        backoff = Backoff(cap_seconds=_LONGEST_PAUSE_SECONDS)
         began = time.monotonic()
         give_up_at = began + _ACK_SECONDS
         while True:

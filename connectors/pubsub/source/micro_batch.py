@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import AccessDeniedError, SourceGoneError
-from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import ServiceAccount
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from connectors.pubsub.options.source import PubSubReadOptions
 
 _log = logging.getLogger(__name__)
+_CREATION_POLL_SECONDS = 0.5
 
 
 def prepared_feeds(options: PubSubReadOptions, start: SpoolStart) -> list[Feed]:
@@ -91,10 +92,12 @@ def feed_of(options: PubSubReadOptions, info: SubscriptionInfo | None, horizon: 
 
 def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:
     """Read a subscription; with ``topicId`` the query creates one that is absent, after its spool."""
-
-    def may_come(error: BaseException) -> bool:
-        is_absent = isinstance(error, SourceGoneError) and error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
-        return options.topic is not None and is_absent
-
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=1.0, deadline_seconds=options.max_reader_age)
-    return retry(lambda: read_subscription(options), policy, retryable=may_come)
+    end = time.monotonic() + options.max_reader_age
+    while True:
+        try:
+            return read_subscription(options)
+        except SourceGoneError as error:
+            may_come = options.topic is not None and error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
+            if not may_come or time.monotonic() >= end:
+                raise
+        time.sleep(_CREATION_POLL_SECONDS)

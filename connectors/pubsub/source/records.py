@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
-from connectors.core.extras import ptars_obstacle, warn_not_fast
+from connectors.core.formats import ptars_obstacle, warn_not_fast
 from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.client.wire import lengths
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA

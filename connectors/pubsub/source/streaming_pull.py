@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from connectors.core.errors import ConnectorError
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff
 from connectors.pubsub.client.client import PullStream
 from connectors.pubsub.source.acks import Deadlines, Received
 from connectors.spool.fetching.target import FetchContext, Intake
 
 _log = logging.getLogger(__name__)
 
-_REOPEN: Final = RetryPolicy(initial_seconds=0.05, cap_seconds=5.0, deadline_seconds=None)
 _HEALTHY_SECONDS: Final = 1.0
 """A stream that was open so long, or brought something, was no failure, however it ended."""
 
@@ -89,7 +88,7 @@ class PullStreamReader:
         self._deadlines = deadlines
         self._health = health
         self._context = context
-        self._backoff = Backoff(_REOPEN)
+        self._backoff = Backoff(initial_seconds=0.05, cap_seconds=5.0)
         self._stopped = threading.Event()
         self._closing = False
         self._finish_by = 0.0

@@ -17,8 +17,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from connectors.functions.bad_rows import BadRowError
-from connectors.functions.columns import validity_of
+from connectors.core.functions.bad_rows import BadRowError
+from connectors.core.functions.columns import validity_of
 from connectors.registry.frames import Frames, PrefixFrame, bounds_of
 
 HEADER_BYTES: Final = 18

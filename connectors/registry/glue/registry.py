@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.extras import extra_imports
-from connectors.core.pool import Cache
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.formats import extra_imports
+from connectors.core.processes.pool import Cache
+from connectors.core.retry import OutageRule, wait_out
 from connectors.registry.batches import BatchedRequests
 from connectors.registry.errors import schema_unusable
 from connectors.registry.glue.options import GlueOptions
@@ -36,7 +36,7 @@ class GlueRegistry(Generic[S]):
             from connectors.registry.glue.client.client import GlueClient  # noqa: PLC0415 - loads botocore
 
         self._options, self._form = options, form
-        self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
+        self._outage_rule = OutageRule(options.retry_timeout)
         self._ids = Cache(_MOST_SCHEMAS)
         self._client: GlueClient = GlueClient(options)
         self._batches = BatchedRequests(self._by_id, self._probe, _UNASSIGNED, options.retry_timeout, options.timeout)
@@ -52,7 +52,7 @@ class GlueRegistry(Generic[S]):
             )
             return self._build(response, what, _available(response, what))
 
-        return retry(ask, self._policy)
+        return wait_out(ask, self._outage_rule)
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> str:
         """Return the id of a schema of a subject; asked for once in a process, since it never changes."""
@@ -72,7 +72,7 @@ class GlueRegistry(Generic[S]):
                 "Register it, or set the option schemaAutoRegistrationEnabled to true.",
             )
 
-        number: str = self._ids.get((subject, text, schema_type), lambda: retry(ask, self._policy))
+        number: str = self._ids.get((subject, text, schema_type), lambda: wait_out(ask, self._outage_rule))
         return number
 
     def _register(self, subject: str, text: str, schema_type: str, what: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.failpoints import ROLE_VARIABLE
 from connectors.core.processes.interpreter import folder_of_module, importing_environment, python_command
-from connectors.core.retry import Backoff, RetryPolicy
+from connectors.core.retry import Backoff
 from connectors.spool.errors import fetcher_ended
 from connectors.spool.fetching.messages import (
     MAX_REPORT_BYTES,
@@ -50,7 +50,6 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.05
 _START_PAUSE: Final = 1.0
 _MAX_FAILED_STARTS: Final = 5
-_RESTARTS: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=10.0, deadline_seconds=None)
 _GOOD_RUN_SECONDS: Final = 30.0
 _STALE_SECONDS: Final = 5.0
 _READ_BYTES: Final = 1 << 16
@@ -125,7 +124,7 @@ class FetcherChild:
         self._started_at = 0.0
         self._allowance: int | None = None
         self._starts = 0
-        self._backoff = Backoff(_RESTARTS)
+        self._backoff = Backoff(initial_seconds=0.2)
 
     @property
     def reports(self) -> int:

@@ -22,7 +22,7 @@ import time
 from typing import Any, BinaryIO, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.core.retry import ParentWatch
+from connectors.core.processes.parent import ParentWatch
 from connectors.spool.errors import fetcher_failed, missing_spool, write_error
 from connectors.spool.fetching.messages import (
     COMMANDS,

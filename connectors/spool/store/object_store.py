@@ -22,7 +22,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ServiceUnavailableError, SpoolError
-from connectors.core.extras import install_command
+from connectors.core.formats import install_command
 from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, StoreWriting, Version, parse_object_url

@@ -1,6 +1,6 @@
 """A Kinesis server for tests, in memory, with knobs for faults."""
 
-from connectors.core.extras import extra_imports
+from connectors.core.formats import extra_imports
 
 with extra_imports("testing", "connectors.testing.kinesis"):
     from connectors.testing.kinesis.server import (

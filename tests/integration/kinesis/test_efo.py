@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from connectors.cli.main import app
 from connectors.core.datasource import PlannedStartReader
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.retry import RetryPolicy, retry
+from connectors.core.retry import OutageRule, wait_out
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.datasource import KinesisDataSource, read_settings
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
@@ -235,8 +235,7 @@ def _client(efo: Efo) -> tuple[KinesisClient, str]:
 def _consumer(efo: Efo, name: str = "consumer", *, register: bool = True, timeout: float = PATIENCE) -> str:
     """The ARN of a consumer, once it is ACTIVE."""
     client, arn = _client(efo)
-    policy = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0, deadline_seconds=timeout)
-    return retry(lambda: active_consumer(client, arn, name, register=register), policy)
+    return wait_out(lambda: active_consumer(client, arn, name, register=register), OutageRule(timeout, cap_seconds=2.0))
 
 
 def test_25_a_consumer_is_registered_where_it_is_missing_and_then_reused(efo: Efo) -> None:

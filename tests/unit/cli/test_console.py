@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import connectors
 from connectors.cli.errors import printable
 from connectors.cli.main import app
-from connectors.core.extras import install_advice, install_command
+from connectors.core.formats import install_advice, install_command
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
 from tests.support.spool_writing import HandSpool
 

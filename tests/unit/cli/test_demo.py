@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.core.extras import install_advice
+from connectors.core.formats import install_advice
 from tests.servers.java import free_port
 
 WITHOUT = "import sys; sys.modules['{}'] = None; from connectors.cli.main import main; main()"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.core.extras import install_advice
+from connectors.core.formats import install_advice
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.worker import schema_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core import formats
-from connectors.core.extras import TESTED_PTARS, extra_imports, install_advice, install_command, packages_missing
+from connectors.core.formats import TESTED_PTARS, extra_imports, install_advice, install_command, packages_missing
 
 ROOT = Path(__file__).parents[3]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -247,46 +246,8 @@ def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
     assert {homes[module][0] for module in known.needs} == brought
 
 
-ORIGINS = [
-    ("", "pip install 'pyspark-stream-connectors[kafka]'"),
-    ('{"url": "file://FOLDER", "dir_info": {}}', "pip install 'FOLDER[kafka]'"),
-    ('{"url": "file://FOLDER", "dir_info": {"editable": true}}', "pip install -e 'FOLDER[kafka]'"),
-    ('{"url": "file://FOLDER/a%20b.whl", "archive_info": {}}', "pip install 'FOLDER/a b.whl[kafka]'"),
-    ('{"url": "file://FOLDER/gone.whl", "archive_info": {}}', "pip install 'pyspark-stream-connectors[kafka]'"),
-    (
-        '{"url": "https://host/pack.whl", "archive_info": {}}',
-        "pip install 'pyspark-stream-connectors[kafka] @ https://host/pack.whl'",
-    ),
-    (
-        '{"url": "https://host/pack.git", "vcs_info": {"vcs": "git", "commit_id": "1f2e"}}',
-        "pip install 'pyspark-stream-connectors[kafka] @ git+https://host/pack.git@1f2e'",
-    ),
-    ('["no", "object"]', "pip install 'pyspark-stream-connectors[kafka]'"),
-    ("[" * 100_000, "pip install 'pyspark-stream-connectors[kafka]'"),
-]
-
-
-@pytest.mark.parametrize(("direct_url", "command"), ORIGINS)
-def test_advice_to_install_an_extra_names_where_the_pack_was_installed_from(
-    tmp_path: Path, direct_url: str, command: str
-) -> None:
-    (tmp_path / "a b.whl").touch()
-    installed = tmp_path / "pyspark_stream_connectors-0.1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.4\nName: pyspark-stream-connectors\nVersion: 0.1.0\n")
-    if direct_url:
-        (installed / "direct_url.json").write_text(direct_url.replace("FOLDER", str(tmp_path)))
-    program = "from connectors.core.extras import install_command; print(install_command('kafka'))"
-    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path, env=environ
-    )
-    assert done.stdout.strip() == command.replace("FOLDER", str(tmp_path))
-
-
 def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
-    assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
         re.findall(
             r"(?:extra_imports\(|connector_named\(|packages_missing\(\[PANDAS\], where, |extra="

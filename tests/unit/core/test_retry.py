@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,8 +14,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SpoolFullError,
 )
-from connectors.core.retry import Backoff, Outage, OutageRule, RetryPolicy, WaitLog, is_transient, retry, wait_out
-from tests.support.waiting import wait_for
+from connectors.core.retry import Backoff, Outage, OutageRule, WaitLog, wait_out
 
 
 class Time:
@@ -50,77 +46,37 @@ def failing(times: int) -> Callable[[], str]:
     return attempt
 
 
-def test_ceiling_doubles_up_to_the_cap() -> None:
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=10.0)
-    assert [policy.ceiling_seconds(failures) for failures in range(1, 7)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+def test_the_longest_delay_doubles_up_to_the_cap() -> None:
+    backoff = Backoff(initial_seconds=1.0, cap_seconds=10.0, uniform=lambda: 1.0)
+    assert [backoff.next_delay_seconds() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_ceiling_after_a_million_failures_is_the_cap() -> None:
-    assert RetryPolicy(cap_seconds=30.0).ceiling_seconds(1_000_000) == 30.0
+def test_the_longest_delay_after_two_thousand_failures_is_the_cap() -> None:
+    backoff = Backoff(cap_seconds=30.0, uniform=lambda: 1.0)
+    assert [backoff.next_delay_seconds() for _ in range(2_000)][-1] == 30.0
 
 
 @given(st.integers(1, 200), st.floats(0, 1, exclude_max=True))
-def test_delay_is_between_zero_and_the_ceiling(failures: int, drawn: float) -> None:
-    policy = RetryPolicy(initial_seconds=0.1, cap_seconds=7.0)
-    backoff = Backoff(policy, lambda: drawn)
-    for failure in range(1, failures + 1):
-        assert 0 <= backoff.next_delay_seconds() <= policy.ceiling_seconds(failure) <= 7.0
+def test_a_delay_is_between_zero_and_the_longest(failures: int, drawn: float) -> None:
+    backoff = Backoff(initial_seconds=0.1, cap_seconds=7.0, uniform=lambda: drawn)
+    longest = Backoff(initial_seconds=0.1, cap_seconds=7.0, uniform=lambda: 1.0)
+    for _ in range(failures):
+        assert 0 <= backoff.next_delay_seconds() <= longest.next_delay_seconds() <= 7.0
 
 
 def test_success_starts_the_delays_anew() -> None:
-    backoff = Backoff(RetryPolicy(initial_seconds=1.0, cap_seconds=100.0), lambda: 0.5)
+    backoff = Backoff(initial_seconds=1.0, cap_seconds=100.0, uniform=lambda: 0.5)
     assert [backoff.next_delay_seconds() for _ in range(3)] == [0.5, 1.0, 2.0]
     backoff.reset()
     assert backoff.failures == 0
     assert backoff.next_delay_seconds() == 0.5
 
 
-def test_transient_failures_are_tried_again_until_the_answer() -> None:
+def test_failures_that_pass_are_retried_until_the_answer() -> None:
     time = Time()
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=4.0, deadline_seconds=None)
-    assert retry(failing(5), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.5) == "answer"
-    assert time.slept == [0.5, 1.0, 2.0, 2.0, 2.0]
-
-
-def test_terminal_failure_is_raised_at_once() -> None:
-    def attempt() -> None:
-        raise OptionError("OPTION_ILLEGAL", "It is wrong")
-
-    time = Time()
-    with pytest.raises(OptionError):
-        retry(attempt, RetryPolicy(), clock=time.clock, sleep=time.sleep)
-    assert time.slept == []
-
-
-def test_no_attempt_begins_after_the_deadline_and_the_last_error_is_raised() -> None:
-    time = Time()
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=4.0, deadline_seconds=10.0)
-    with pytest.raises(ServiceUnavailableError, match="96 failures left"):
-        retry(failing(100), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.999)
-    assert sum(time.slept) <= 10.0
-    assert len(time.slept) == 3
-
-
-def test_event_that_is_set_ends_the_retries() -> None:
-    stopped = threading.Event()
-    stopped.set()
-    with pytest.raises(ServiceUnavailableError, match="99 failures left"):
-        retry(failing(100), RetryPolicy(deadline_seconds=None), sleep=stopped.wait)
-
-
-def test_only_transient_errors_of_this_pack_are_transient() -> None:
-    assert is_transient(ServiceUnavailableError("X", "x"))
-    assert not is_transient(OptionError("X", "x"))
-    assert not is_transient(ConnectionError())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"initial_seconds": 0.0}, {"initial_seconds": 5.0, "cap_seconds": 4.0}],
-)
-def test_policy_that_makes_no_sense_is_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="_seconds"):
-        RetryPolicy(**arguments)
+    rule = OutageRule(600.0, cap_seconds=0.4)
+    assert wait_out(failing(5), rule, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.5) == "answer"
+    assert time.slept == [0.05, 0.1, 0.2, 0.2, 0.2]
 
 
 def test_retries_that_go_on_for_seconds_are_logged_and_then_every_minute(
@@ -134,23 +90,24 @@ def test_retries_that_go_on_for_seconds_are_logged_and_then_every_minute(
             logged_at.append(time.now - 100)
         time.sleep(seconds)
 
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=1.0, deadline_seconds=None)
-    assert retry(failing(100), policy, clock=time.clock, sleep=sleep, uniform=lambda: 1.0) == "answer"
-    assert logged_at == [4.0, 63.0]
-    assert caplog.messages[0].startswith("[RETRYING] A call has failed 5 times in 4 s: [GONE_FOR_NOW] 95 failures left")
+    rule = OutageRule(600.0, cap_seconds=0.5)
+    assert wait_out(failing(200), rule, clock=time.clock, sleep=sleep, uniform=lambda: 1.0) == "answer"
+    assert logged_at == pytest.approx([4.7, 64.2])
+    assert caplog.messages[0].startswith(
+        "[RETRYING] A call has failed 12 times in 5 s: [GONE_FOR_NOW] 188 failures left"
+    )
 
 
 def test_retries_that_soon_help_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()
-    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=1.0)
     for _ in range(5):
-        retry(failing(4), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 1.0)
+        wait_out(failing(4), OutageRule(600.0), clock=time.clock, sleep=time.sleep, uniform=lambda: 1.0)
     assert caplog.messages == []
 
 
 def test_a_long_attempt_or_a_long_wait_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()
-    backoff = Backoff(RetryPolicy(initial_seconds=6.0, cap_seconds=6.0), lambda: 1.0, time.clock)
+    backoff = Backoff(6.0, 6.0, lambda: 1.0, time.clock)
     backoff.next_delay_seconds(ServiceUnavailableError("GONE_FOR_NOW", "no answer"))
     assert len(caplog.messages) == 1
     backoff.reset()
@@ -229,30 +186,6 @@ def test_where_attempts_are_counted_time_does_not_matter_and_progress_begins_aga
         outage.next_delay_seconds(error, progress=progress)
     with pytest.raises(ServiceUnavailableError, match="tried again 2 times: raise the option numRetries"):
         outage.next_delay_seconds(error)
-
-
-def test_a_process_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
-    child = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from connectors.core.retry import ParentWatch\n"
-        "watch = ParentWatch()\n"
-        "before = watch.is_gone()\n"
-        "print('ready', flush=True)\n"
-        "end = time.monotonic() + 60\n"
-        "while not watch.is_gone() and time.monotonic() < end: time.sleep(0.01)\n"
-        "Path(sys.argv[1]).with_suffix('.part').write_text(f'{before} {watch.is_gone()}')\n"
-        "Path(sys.argv[1]).with_suffix('.part').rename(sys.argv[1])\n"
-    )
-    parent = (
-        "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=subprocess.PIPE, text=True)\n"
-        "child.stdout.readline()\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", parent, child, str(seen)], check=True, timeout=60)
-    wait_for(seen.exists)
-    assert seen.read_text() == "False True"
 
 
 def test_a_wait_says_what_it_waits_for_after_some_seconds_and_each_minute(caplog: pytest.LogCaptureFixture) -> None:

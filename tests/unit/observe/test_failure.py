@@ -35,7 +35,7 @@ def printed(error: BaseException) -> list[str]:
         (StreamingQueryException(OF_A_SINK), "ZeroDivisionError: division by zero"),
         (StreamingQueryException(OF_A_BATCH_FUNCTION), "RuntimeError: the sink is broken"),
         (Exception(OF_A_SOURCE), "[KAFKA_TOPIC_GONE] The topic is gone (orders). Create it."),  # as py4j's are
-        (OptionError("OPTION_MISSING", "The option x is required"), "[OPTION_MISSING] The option x is required."),
+        (OptionError("OPTION_MISSING", "No x", "", "Give x."), "[OPTION_MISSING] No x. Give x."),
         (ValueError(), "ValueError"),
     ],
 )
@@ -82,10 +82,10 @@ def test_it_is_added_once_and_the_error_is_raised_as_it_was() -> None:
 
 
 def test_an_error_of_one_line_is_its_own_summary() -> None:
-    error = OptionError("OPTION_MISSING", "The option x is required")
+    error = OptionError("OPTION_MISSING", "No x", "", "Give x.")
     with pytest.raises(OptionError), summarize_failure():
         raise error
-    assert printed(error)[-1].endswith("[OPTION_MISSING] The option x is required.")
+    assert printed(error)[-1].endswith("[OPTION_MISSING] No x. Give x.")
     assert not hasattr(error, "__notes__")
 
 

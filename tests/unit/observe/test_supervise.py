@@ -11,7 +11,6 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.core.retry import RetryPolicy
 from connectors.observe.failure import full_text
 from connectors.observe.supervise import judge, supervise
 
@@ -78,9 +77,8 @@ def test_it_gives_up_after_so_many_restarts_with_growing_waits() -> None:
     random.seed(7)
     start = Unreachable(ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not answer"))
     waits: list[float] = []
-    policy = RetryPolicy(initial_seconds=1, cap_seconds=4)
     with pytest.raises(ConnectorError, match="SUPERVISE_GAVE_UP") as error:
-        supervise(start, max_restarts=5, policy=policy, sleep=waits.append)
+        supervise(start, max_restarts=5, max_delay_seconds=4, sleep=waits.append)
     assert start.starts == 6
     assert len(waits) == 5
     assert all(0 <= wait <= ceiling for wait, ceiling in zip(waits, [1, 2, 4, 4, 4], strict=True))

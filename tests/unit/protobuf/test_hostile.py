@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from connectors.functions.bad_rows import Decoded
-from connectors.functions.bounded import MOST_BYTES, BoundedDecoder, growth_of, row_bytes
+from connectors.core.functions.bad_rows import Decoded
+from connectors.core.functions.bounded import MOST_BYTES, BoundedDecoder, growth_of, row_bytes
 from connectors.protobuf.worker import DecodeCall, Engine
 from tests.support.protobuf_generated import varint
 from tests.support.protobuf_rig import Rig, compiled

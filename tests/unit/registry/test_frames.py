@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.functions.bad_rows import ColumnTypeError
-from connectors.functions.pandas_columns import kafka_headers
+from connectors.core.functions.bad_rows import ColumnTypeError
+from connectors.core.functions.pandas_columns import kafka_headers
 from connectors.registry.frames import headers_by_name
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])

@@ -16,7 +16,7 @@ import pytest
 
 from connectors.avro.options import parse_avro_options
 from connectors.avro.worker import DecodeCall
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.json.schema.columns import JsonColumn
 from connectors.json.worker import PREFIX_BYTES, FrameCall
 from connectors.protobuf.confluent.frames import SchemaKey, read_frames

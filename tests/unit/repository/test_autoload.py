@@ -13,7 +13,7 @@ import pytest
 
 import connectors
 from connectors.cli.doctor.machine import check_workers
-from connectors.core.extras import install_command
+from connectors.core.formats import install_command
 
 ROOT = Path(__file__).parents[3]
 AUTOLOAD = ROOT / "autoload"

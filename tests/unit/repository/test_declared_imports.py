@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A folder of connectors/ needs the extra of its name, and the core where there is none. These differ: the folders that
 # connectors share, and the modules that need an optional package and say what is not possible without it.
 _FORMATS = {"avro", "json", "protobuf"}
-SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "functions": _FORMATS, "registry": _FORMATS}
+SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "core.functions": _FORMATS, "registry": _FORMATS}
 OPTIONAL = {
     "connectors.cli.demo.job": "pubsub",
     "connectors.cli.demo.run": "testing",
@@ -61,9 +61,8 @@ def modules() -> dict[str, Path]:
 def extras_of(module: str) -> set[str]:
     """The extras that each have to bring what a module imports."""
     folder = module.split(".")[1] if "." in module else ""
-    return SHARED.get(folder, {folder if folder in PROJECT["optional-dependencies"] else "core"} - {"observe"}) or {
-        "core"
-    }
+    shared = next((extras for name, extras in SHARED.items() if f"{module}.".startswith(f"connectors.{name}.")), None)
+    return shared or ({folder if folder in PROJECT["optional-dependencies"] else "core"} - {"observe"}) or {"core"}
 
 
 def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:

@@ -73,7 +73,7 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.arrows, "connectors/kafka/source/reader.py", "from connectors.kafka.sink import writer\n"),
     (rules.arrows, "connectors/kafka/offsets.py", "def f():\n    from connectors.kafka.options import source\n"),
     (rules.arrows, "connectors/spool/store/local.py", "from connectors.spool.ledger.records import decode\n"),
-    (rules.no_circles, "connectors/core/retry.py", "from connectors.core import pool\n"),
+    (rules.no_circles, "connectors/core/retry.py", "from connectors.core.processes import pool\n"),
     (rules.small_folders, "connectors/core/many/m12.py", "x = 1\n"),
     (rules.sdks_only_in_client, "connectors/core/arrow.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/spool/store/local.py", "def f():\n    from google.cloud import storage\n"),
@@ -115,7 +115,7 @@ def test_violation_is_found(rule: Rule, path: str, text: str, tmp_path: Path) ->
     fake = {"pydantic.py": "", "prometheus_client.py": "", "pyarrow.py": "", "grpc.py": "", "google/auth.py": ""}
     base = {"connectors/pubsub/client/client.py": "", "connectors/kafka/client/factory.py": "import grpc\n"}
     base |= {f"connectors/core/many/m{number}.py": "" for number in range(rules.FOLDER_ENTRIES)}
-    base |= {"connectors/core/pool.py": "def f():\n    from connectors.core import retry\n"}
+    base |= {"connectors/core/processes/pool.py": "def f():\n    from connectors.core import retry\n"}
     tree = plant(tmp_path, fake | base)
     assert rule(tree) == []
     plant(tree, {path: text})

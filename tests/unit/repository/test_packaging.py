@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import connectors
-from connectors.core.extras import PANDAS
+from connectors.core.formats import PANDAS
 from tools.audit import brought, goes_with_apache, license_of
 from tools.lock import locked_extras
 
@@ -111,7 +111,7 @@ def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: P
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
     data = {name for name in names if name.startswith("connectors/") and not name.endswith(".py")}
     descriptors, types = "connectors/protobuf/confluent/built_in.desc", "connectors/core/options/builders.pyi"
-    assert data == {"connectors/py.typed", descriptors, types}
+    assert data == {"connectors/py.typed", "connectors/core/errors/codes.toml", descriptors, types}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "connectors").rglob("*.py")}
     assert sources <= set(names)
 

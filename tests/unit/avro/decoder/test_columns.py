@@ -20,7 +20,7 @@ from connectors.avro.options import parse_avro_options
 from connectors.avro.schema.parser import parse_schema
 from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import arrow_type, spark_type
-from connectors.functions.bounded import BoundedDecoder
+from connectors.core.functions.bounded import BoundedDecoder
 from tests.support.avro_cases import ORDER, VALUE, decimal, record
 from tests.support.avro_rig import batches, decode, decoders, encode, plain
 from tests.support.avro_writes import ENUM

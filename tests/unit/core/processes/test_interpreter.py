@@ -19,8 +19,8 @@ from connectors.core.processes.interpreter import (
     python_environment,
     without_present_folder,
 )
+from connectors.core.session import python_fault
 from connectors.kafka.native import native_reason
-from connectors.session import python_fault
 from connectors.testing.process import ServerProcess, start_bound_process
 from connectors.testing.spark_protocol.worker import TaskWorkers
 

@@ -11,7 +11,7 @@ from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.functions.bad_rows import BadRowError
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.protobuf.confluent.frames import SchemaKey, difference, frame_prefix, read_frames, read_prefix
 from connectors.protobuf.schema.descriptors import MessageType, Schema
 from connectors.protobuf.worker import Engine

@@ -18,8 +18,8 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.call import Call
-from connectors.functions.pandas_columns import named
+from connectors.core.functions.call import Call
+from connectors.core.functions.pandas_columns import named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from connectors.functions.bad_rows import Decoded
-from connectors.functions.columns import offsets
+from connectors.core.functions.bad_rows import Decoded
+from connectors.core.functions.columns import offsets
 
 MOST_BYTES: Final = 1 << 30
 """The most bytes that the values of a batch may take, beside what each row takes whatever is in it."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, SparkNoSuchElementException
 
-from connectors.session import _hide_secrets, secrets_pattern
+from connectors.core.session import _hide_secrets, secrets_pattern
 
 
 class Settings:

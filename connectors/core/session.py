@@ -16,8 +16,7 @@ from weakref import WeakSet
 from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
-from connectors.core.extras import OLDEST_SPARK, not_installed
-from connectors.core.formats import CONNECTORS
+from connectors.core.formats import CONNECTORS, OLDEST_SPARK, not_installed
 from connectors.core.options.declaration import secret_options
 from connectors.core.processes.interpreter import probe_command
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from connectors.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
 
 
 def test_a_column_that_is_not_binary_is_refused() -> None:

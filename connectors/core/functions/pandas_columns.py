@@ -16,9 +16,9 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import DataType, StructField, StructType
 
-from connectors.core.extras import PANDAS, packages_missing
-from connectors.functions.bad_rows import headers_type_error
-from connectors.functions.call import Call
+from connectors.core.formats import PANDAS, packages_missing
+from connectors.core.functions.bad_rows import headers_type_error
+from connectors.core.functions.call import Call
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

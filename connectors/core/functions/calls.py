@@ -11,10 +11,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import DataType
 
-from connectors.core.pool import Cache
-from connectors.functions.call import Call
-from connectors.functions.pandas_columns import PandasFunction
-from connectors.functions.row_columns import RowFunction
+from connectors.core.functions.call import Call
+from connectors.core.functions.pandas_columns import PandasFunction
+from connectors.core.functions.row_columns import RowFunction
+from connectors.core.processes.pool import Cache
 
 _functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from connectors.core.pool import Pool
+from connectors.core.processes.pool import Pool
 from tests.support.waiting import wait_for
 
 

@@ -11,7 +11,7 @@ import pyarrow.types as kinds
 from pyspark.errors import AnalysisException
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.functions.columns import bitmap, struct_array, validity_of
 
 _SHOWN_BYTES: Final = 16
 _ERROR_BYTES: Final = 1000  # an attribute of Pub/Sub, where bad records go with it, takes 1,024

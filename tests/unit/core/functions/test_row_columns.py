@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from connectors.core.errors import ConnectorError
-from connectors.functions.row_columns import reading
+from connectors.core.functions.row_columns import reading
 
 MICROS = pa.timestamp("us", tz="UTC")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from connectors.functions.columns import map_array
+from connectors.core.functions.columns import map_array
 
 DECIMAL = pa.decimal128(20, 0)
 
