@@ -68,6 +68,7 @@ SPOOL_PARTS = tuple(
         "errors",
     )
 )
+NO_NAMES = {"each", "found", "given", "kept", "known"}
 FOLDER_ENTRIES = 12
 ROOT_ENTRIES = 13  # connectors/ itself: its entries are the names that users import, and the rooms that these share
 MODULE_LINES = 400
@@ -506,6 +507,22 @@ def plain_words(tree: Path) -> list[str]:
         if is_ours or str(name) in {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}:
             one_line = re.sub(r"\s+(?:#\s+)?", " ", text)
             violations += [f"{name}: {hit[0]}" for hit in NOT_OUR_WORDS.finditer(one_line)]
+    return violations
+
+
+def names_of_things(tree: Path) -> list[str]:
+    """In the pack without its test servers, no variable, parameter, attribute, function or class is named by a word that names no thing."""
+    violations: list[str] = []
+    for path in sources(tree, "connectors"):
+        if "testing" in path.relative_to(tree).parts:
+            continue
+        for node in nodes_of(path):
+            name = getattr(node, "name", getattr(node, "arg", getattr(node, "id", getattr(node, "attr", ""))))
+            is_bound = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.arg) or (
+                isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+            )
+            if is_bound and name.strip("_") in NO_NAMES:
+                violations.append(f"{path.relative_to(tree)}:{node.lineno}: {name}")
     return violations
 
 

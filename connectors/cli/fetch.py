@@ -46,8 +46,8 @@ def fetch(
         from connectors.spool.fetching.external import run_fetchers  # noqa: PLC0415
         from connectors.spool.source.start import external_plans  # noqa: PLC0415
 
-        given = read_options(secret_options(connector.options), source, options_file, option or [])
-        plans = external_plans(connector, given, None)
+        options = read_options(secret_options(connector.options), source, options_file, option or [])
+        plans = external_plans(connector, options, None)
         count = plans[0].share_of // len(plans)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())

@@ -50,11 +50,11 @@ def read_options(secrets: Mapping[str, Option], source: str, file: str | None, p
 def _from_file(source: str, file: str) -> dict[str, str]:
     where = "standard input" if file == "-" else file
     try:
-        found = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         # Not chained: the error of a parser shows what it read.
         what = f"The options cannot be read from {where}"
         raise OptionError("OPTION_FILE_UNREADABLE", what, source, "Give a JSON object.") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source, "Give one.")
-    return option_texts(found)
+    return option_texts(value)

@@ -183,8 +183,8 @@ def delete_subscriptions_command(
         if connector is None or not connector.deletion:
             what, action = f"A spool of {identity.connector} has no subscriptions", "Name the spool of a pubsub query."
             raise SpoolError("SPOOL_NO_SUBSCRIPTIONS", what, root, action)
-        given = read_options({}, identity.connector, options_file, ())
-        reach = {key: value for key, value in given.items() if key.lower() in _REACH}
+        options = read_options({}, identity.connector, options_file, ())
+        reach = {key: value for key, value in options.items() if key.lower() in _REACH}
         _confirm(
             f"{', '.join(identity.sources)}: delete with all messages that were not delivered to the spool yet?",
             yes=yes,

@@ -54,14 +54,12 @@ class Format(Protocol):
     """What readers need of their connector."""
 
     @property
-    def format(self) -> str:
-        """The name of its format."""
+    def format(self) -> str: ...
 
     def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> Any:
         """Parse the options as Spark passes them; ``streaming`` is None while that is not known."""
 
-    def imports(self) -> AbstractContextManager[None]:
-        """Return a context for what needs its packages."""
+    def imports(self) -> AbstractContextManager[None]: ...
 
 
 class ReadingSource(DataSource, ABC):
@@ -71,7 +69,6 @@ class ReadingSource(DataSource, ABC):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return cls.connector.format
 
     def schema(self) -> StructType:
@@ -82,30 +79,25 @@ class ReadingSource(DataSource, ABC):
         return self.row_schema(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream."""
         self._refuse_table()
         reader = self.new_stream_reader()
         self._check_schema(schema, reader.options)
         return reader if ADMISSION_CONTROL else PlannedStartReader(reader)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch."""
         self._refuse_table()
         reader = self.new_batch_reader()
         self._check_schema(schema, reader.options)
         return reader
 
     @abstractmethod
-    def new_stream_reader(self) -> StreamReader[Any, Any]:
-        """Build the reader of a stream."""
+    def new_stream_reader(self) -> StreamReader[Any, Any]: ...
 
     @abstractmethod
-    def new_batch_reader(self) -> BatchReader[Any]:
-        """Build the reader of a batch."""
+    def new_batch_reader(self) -> BatchReader[Any]: ...
 
     @abstractmethod
-    def row_schema(self, options: Any) -> StructType:
-        """Return the schema that the options choose."""
+    def row_schema(self, options: Any) -> StructType: ...
 
     def check(self, options: Any) -> None:
         """Raise an `OptionError` for what only the client finds wrong, without a connection."""
@@ -139,11 +131,9 @@ class ConnectorSource(ReadingSource):
     batch_reader: ClassVar[type[BatchReader[Any]]]
 
     def new_stream_reader(self) -> StreamReader[Any, Any]:
-        """Build the reader of a stream."""
         return self.stream_reader(self.options)
 
     def new_batch_reader(self) -> BatchReader[Any]:
-        """Build the reader of a batch."""
         return self.batch_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's interface
@@ -160,24 +150,20 @@ class ConnectorSource(ReadingSource):
         return self.stream_writer(schema)
 
     @abstractmethod
-    def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
+    def overwrite_error(self) -> OptionError: ...
 
     @abstractmethod
-    def batch_writer(self, schema: StructType) -> BatchWriter:
-        """Build the writer of a batch of rows with this schema."""
+    def batch_writer(self, schema: StructType) -> BatchWriter: ...
 
     @abstractmethod
-    def stream_writer(self, schema: StructType) -> StreamWriter:
-        """Build the writer of a stream of rows with this schema."""
+    def stream_writer(self, schema: StructType) -> StreamWriter: ...
 
 
 class Partition(InputPartition, ABC):
     """A task's part of a batch, with all that the task needs to read it."""
 
     @abstractmethod
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, as Arrow batches."""
+    def read(self) -> Iterator[pa.RecordBatch]: ...
 
 
 Options = TypeVar("Options")
@@ -202,7 +188,6 @@ class _TaskReader(SentToTasks, Generic[Options]):
         return self._parsed
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
         settle_worker()
         if isinstance(partition, Partition):  # for a batch without partitions, PySpark passes one of its own
             with self.connector.imports():
@@ -218,17 +203,13 @@ class BatchReader(_TaskReader[Options], DataSourceReader):
 class MicroBatchStream(Protocol):
     """The state of a streaming read in its source process."""
 
-    def prepare_for_available_now(self) -> None:
-        """Note where a bounded run ends."""
+    def prepare_for_available_now(self) -> None: ...
 
-    def report_latest_offset(self) -> dict[str, Any] | None:
-        """Return the newest offset, for Spark's progress reports."""
+    def report_latest_offset(self) -> dict[str, Any] | None: ...
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Note that Spark needs nothing below an offset."""
+    def commit(self, end: Mapping[str, Any]) -> None: ...
 
-    def stop(self) -> None:
-        """Release all resources."""
+    def stop(self) -> None: ...
 
 
 Stream = TypeVar("Stream", bound=MicroBatchStream)
@@ -243,15 +224,13 @@ class StreamReader(_TaskReader[Options], DataSourceStreamReader, SupportsTrigger
     _stream: Stream | None = None
 
     @abstractmethod
-    def open_stream(self) -> Stream:
-        """Build the stream of this process, which connects it."""
+    def open_stream(self) -> Stream: ...
 
     @abstractmethod
     def max_rows(self) -> int | None:
         """Return the most rows of a batch; None for any number."""
 
     def is_limited(self) -> bool:
-        """Return whether an option limits a batch."""
         return self.max_rows() is not None
 
     @abstractmethod
@@ -275,15 +254,12 @@ class StreamReader(_TaskReader[Options], DataSourceStreamReader, SupportsTrigger
         return ReadMaxRows(self.max_rows() or NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note that this is a bounded run."""
         self.stream.prepare_for_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the newest offset, for Spark's progress reports."""
         return None if self._stream is None else self._stream.report_latest_offset()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that Spark needs nothing below an offset."""
         self.stream.commit(end)
 
     def stop(self) -> None:
@@ -308,7 +284,6 @@ class PlannedStartReader(DataSourceStreamReader):
         self._is_first = True
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the constant of the reader."""
         return self._reader.initialOffset()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # that of Spark before 4.2
@@ -341,15 +316,12 @@ class PlannedStartReader(DataSourceStreamReader):
         return self._reader.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that Spark needs nothing below an offset."""
         self._reader.commit(end)
 
     def stop(self) -> None:
-        """Release all resources."""
         self._reader.stop()
 
     def _warn_of_limit(self) -> None:
@@ -374,14 +346,12 @@ class TaskWriter(ABC):
     connector: Format
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Write the rows of a task."""
         settle_sink()
         with self.connector.imports():
             return self.write_rows(iterator)
 
     @abstractmethod
-    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Write the rows of a task."""
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage: ...
 
 
 class BatchWriter(TaskWriter, DataSourceArrowWriter):
@@ -392,10 +362,10 @@ class StreamWriter(TaskWriter, DataSourceStreamArrowWriter):
     """Writes a stream. What a task has written is final, so commit and abort do nothing."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing."""
+        ...
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

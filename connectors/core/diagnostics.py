@@ -32,18 +32,16 @@ class Finding:
     area: str
     check: str
     outcome: Outcome
-    found: str
+    seen: str
     fix: str = ""
     code: str = ""
 
     @classmethod
     def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome) -> Finding:
-        """Return the finding of an error."""
         where = f" ({error.where})" if error.where else ""
         return cls(area, check, outcome, f"{error.what}{where}", error.action, error.code)
 
     def to_json(self) -> dict[str, str]:
-        """Return the finding as a JSON object."""
         return asdict(self)
 
 

@@ -53,12 +53,10 @@ class Connector:
 
     @property
     def format(self) -> str:
-        """The name of its format."""
         name: str = import_module(f"connectors.{self.package}").FORMAT
         return name
 
     def module(self, name: str) -> ModuleType:
-        """Import one of its modules."""
         return import_module(f"connectors.{self.package}.{name}")
 
     def load(self, part: str) -> Any:
@@ -114,12 +112,10 @@ CONNECTORS: Final = (
 
 
 def connector_of(source_format: str) -> Connector | None:
-    """Return the connector of a format."""
     return next((connector for connector in CONNECTORS if connector.format == source_format), None)
 
 
 def connector_named(package: str) -> Connector:
-    """Return the connector in this package below ``connectors``."""
     return next(connector for connector in CONNECTORS if connector.package == package)
 
 
@@ -210,7 +206,6 @@ def spark_imports(where: str) -> Iterator[None]:
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
-    """Return the error for modules that are not installed, which an extra brings; ``where`` says what needs them."""
     return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, install_advice(extra))
 
 

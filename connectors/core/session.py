@@ -70,10 +70,10 @@ def secrets_pattern() -> str:
 def _hide_secrets(spark: SparkSession) -> None:
     ours = secrets_pattern()
     try:
-        given = spark.conf.get(_REDACTED) or ""
-        if ours not in given:
+        pattern = spark.conf.get(_REDACTED) or ""
+        if ours not in pattern:
             # First, because flags in what is set may hold for all that follows.
-            spark.conf.set(_REDACTED, f"{ours}|{given}" if given else ours)
+            spark.conf.set(_REDACTED, f"{ours}|{pattern}" if pattern else ours)
         _prepared.add(spark)
     except PySparkException as error:
         # Spark Connect does not return a setting whose value matches spark.redaction.regex, as ours does.

@@ -46,8 +46,8 @@ def with_once(value: Column, body: Convert) -> Column:
     nothing: a transform of an array of one would copy each row that is made.
     """
 
-    def of_one(each: Column) -> Column:  # Spark looks at the parameters, of which `body` may have any number
-        return body(each)
+    def of_one(value: Column) -> Column:  # Spark looks at the parameters, of which `body` may have any number
+        return body(value)
 
     return F.aggregate(F.array(), value, lambda bound, _: bound, of_one)
 
@@ -60,9 +60,9 @@ def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[...,
         find: gives for a column what finds something in a value of it.
         path: where the column is.
     """
-    found = find(column, path.removeprefix(".").encode()[:_PATH_BYTES].decode(errors="ignore") or "it")
-    if found is not None:
-        return found
+    fault = find(column, path.removeprefix(".").encode()[:_PATH_BYTES].decode(errors="ignore") or "it")
+    if fault is not None:
+        return fault
     if column.items is not None:
         inner = first_found(column.items, find, f"{path}[]")
         return None if inner is None else _in_list(inner, is_map=column.kind == "map")
@@ -70,7 +70,7 @@ def first_found(column: JsonColumn, find: Find, path: str = "") -> Callable[...,
     parts = [(name, part) for name, part in fields if part is not None]
     if not parts:
         return None
-    return lambda *values: F.coalesce(*(part(*(each.getField(name) for each in values)) for name, part in parts))
+    return lambda *values: F.coalesce(*(part(*(value.getField(name) for value in values)) for name, part in parts))
 
 
 def _in_list(inner: Callable[..., Column], *, is_map: bool) -> Callable[..., Column]:
@@ -80,12 +80,12 @@ def _in_list(inner: Callable[..., Column], *, is_map: bool) -> Callable[..., Col
     def of_two(one: Column, other: Column) -> Column:
         return inner(one, other)
 
-    def found(*values: Column) -> Column:
-        lists = [F.map_values(each) for each in values] if is_map else values
+    def first(*values: Column) -> Column:
+        lists = [F.map_values(value) for value in values] if is_map else values
         texts = F.transform(lists[0], of_one) if len(lists) == 1 else F.zip_with(lists[0], lists[1], of_two)
         return F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
-    return found
+    return first
 
 
 def pruned(column: JsonColumn, leaf: Callable[[JsonColumn], JsonColumn | None]) -> JsonColumn | None:
@@ -121,11 +121,11 @@ def _last_entries(entries: Column) -> Column:
     places = F.sort_array(F.transform(keys, lambda key, place: F.struct(key.alias("key"), place.alias("place"))))
 
     def last(ordered: Column) -> Column:
-        def is_last(each: Column, index: Column) -> Column:
+        def is_last(entry: Column, index: Column) -> Column:
             following = F.get(ordered, index + 1)
-            return following.isNull() | (following.getField("key") != each.getField("key"))
+            return following.isNull() | (following.getField("key") != entry.getField("key"))
 
-        return F.sort_array(F.transform(F.filter(ordered, is_last), lambda each: each.getField("place")))
+        return F.sort_array(F.transform(F.filter(ordered, is_last), lambda entry: entry.getField("place")))
 
     def chosen(retained: Column) -> Column:
         return F.map_from_arrays(
@@ -231,10 +231,10 @@ def _time(text: Column) -> Column:
     return F.when(text.rlike(_RFC_TIME) & within, time)
 
 
-def _by_pattern(text: Column, kind: str, given: dict[str, str]) -> Column:
+def _by_pattern(text: Column, kind: str, options: dict[str, str]) -> Column:
     """Return what Spark reads by the user's pattern, which has no say in what else is a date."""
     items = spark.ArrayType(spark.DateType() if kind == "date" else spark.TimestampType())
-    read = F.get(F.from_json(F.to_json(F.array(text)), items, given), F.lit(0))
+    read = F.get(F.from_json(F.to_json(F.array(text)), items, options), F.lit(0))
     return with_once(F.when(text.isNotNull(), read), lambda value: F.when(_in_range(value, kind), value))
 
 

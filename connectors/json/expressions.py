@@ -91,20 +91,20 @@ def decoded_json(text: Column, column: JsonColumn, options: JsonOptions, error: 
         decoding = _Decoding(column, options, text, None)
         if not decoding.uses_text_again():
             return decoding.decoded()
-        return with_once(text, lambda each: _Decoding(column, options, each, None).decoded())
+        return with_once(text, lambda message: _Decoding(column, options, message, None).decoded())
     both = F.struct(text.alias("text"), error.alias("error"))  # since no function that Spark calls may have a UDF in it
-    return with_once(both, lambda each: _Decoding(column, options, each["text"], each["error"]).decoded())
+    return with_once(both, lambda message: _Decoding(column, options, message["text"], message["error"]).decoded())
 
 
-def _read(text: Column, column: JsonColumn, given: Mapping[str, str], corrupt: str | None = None) -> Column:
+def _read(text: Column, column: JsonColumn, options: Mapping[str, str], corrupt: str | None = None) -> Column:
     """Return what from_json reads, which reads a text, a number or a boolean only within something else."""
     kind = spark_type(column, as_read=True)
     if corrupt is not None and isinstance(kind, spark.StructType):
         kind = spark.StructType([*kind, spark.StructField(corrupt, spark.StringType())])
     if isinstance(kind, spark.StructType | spark.ArrayType | spark.MapType | spark.VariantType):
-        return F.from_json(text, kind, dict(given))  # type: ignore[arg-type]  # takes a VARIANT too
-    listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), spark.ArrayType(kind), dict(given))
-    return with_once(listed, lambda items: _only(items, permissive=given["mode"] == "PERMISSIVE"))
+        return F.from_json(text, kind, dict(options))  # type: ignore[arg-type]  # takes a VARIANT too
+    listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), spark.ArrayType(kind), dict(options))
+    return with_once(listed, lambda items: _only(items, permissive=options["mode"] == "PERMISSIVE"))
 
 
 def _only(items: Column, *, permissive: bool) -> Column:
@@ -123,7 +123,7 @@ class _Decoding:
         self._column, self._options, self._text, self._error = column, options, text, error
         unused = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
         # Given in any case: else a property may have the name that Spark takes by default.
-        self._given = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
+        self._for_spark = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
         self._corrupt = unused if options.corrupt_record or options.error_column else None
         # What is read of the text a second time, where a message may have a value of another type, or too large a one.
         self._typed, self._fractions = pruned(column, self._of_one_type), pruned(column, _fractional)
@@ -135,7 +135,7 @@ class _Decoding:
 
     def decoded(self) -> Column:
         """Return the value, or STRUCT<value, error>."""
-        read = _read(self._text, self._column, self._given, self._corrupt)
+        read = _read(self._text, self._column, self._for_spark, self._corrupt)
         plain = not (self._column.checked() or self._options.error_column)
         return read if plain else with_once(read, self._of_row)
 
@@ -149,7 +149,7 @@ class _Decoding:
         read = F.when(twice(row), last(row)).otherwise(row)
         if convert is None and self._corrupt is None:
             return self._checked(row, read, None)
-        return with_once(read, lambda each: self._checked(row, each, convert))
+        return with_once(read, lambda row_read: self._checked(row, row_read, convert))
 
     def _checked(self, row: Column, read: Column, convert: Convert | None) -> Column:
         """Return what becomes of a row that was read, `read` without entries that a later one replaces."""
@@ -166,7 +166,7 @@ class _Decoding:
         if again is None:
             again = F.lit(None).cast("string")
         parts = F.struct(value.alias("value"), again.alias("again"))
-        return with_once(parts, lambda each: self._outcome(row, read, each, unread))
+        return with_once(parts, lambda part: self._outcome(row, read, part, unread))
 
     def _right(self, value: Column, fault: Column | None) -> Column:
         """Return the value, with nothing in it if there is a fault that Spark has not seen."""
@@ -225,9 +225,9 @@ class _Decoding:
         may = self._text_for_number(_names(typed))
         if suspect is not None:
             may = may | suspect(row).isNotNull()
-        found = first_found(typed, _of_another_type)
-        read = _read(self._text, typed, {**self._given, "mode": "PERMISSIVE"})
-        return F.when(may, with_once(read, found)) if found is not None else None
+        fault = first_found(typed, _of_another_type)
+        read = _read(self._text, typed, {**self._for_spark, "mode": "PERMISSIVE"})
+        return F.when(may, with_once(read, fault)) if fault is not None else None
 
     def _text_for_number(self, names: set[str]) -> Column:
         """Return whether a message may have a text of digits for a number of these names."""
@@ -253,10 +253,10 @@ class _Decoding:
         numbers = self._fractions
         if numbers is None:
             return None
-        found = first_found(numbers, _too_large)
-        given = {**self._given, "mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
-        read = _read(self._text, numbers, given)
-        return F.when(found(row).isNotNull(), with_once(read, found)) if found is not None else None
+        infinite = first_found(numbers, _too_large)
+        options = {**self._for_spark, "mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
+        read = _read(self._text, numbers, options)
+        return F.when(infinite(row).isNotNull(), with_once(read, infinite)) if infinite is not None else None
 
 
 def _of_another_type(column: JsonColumn, path: str) -> Callable[..., Column] | None:

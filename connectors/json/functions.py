@@ -186,7 +186,11 @@ def _check_corrupt_record(column: JsonColumn, options: JsonOptions) -> None:
     name = options.corrupt_record
     if name is None:
         return
-    if column.kind != "struct" or not options.permissive or name.lower() in {each.lower() for each, _ in column.fields}:
+    if (
+        column.kind != "struct"
+        or not options.permissive
+        or name.lower() in {field.lower() for field, _ in column.fields}
+    ):
         raise OptionError(
             "OPTION_ILLEGAL",
             f"The option columnNameOfCorruptRecord is {name!r:.100}, which cannot be: it needs mode=PERMISSIVE, a "

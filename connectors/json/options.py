@@ -87,12 +87,12 @@ class JsonOptions(BadRowOptions):
 
     def for_spark(self) -> dict[str, str]:
         """Return what Spark's from_json gets. Never empty: then Spark would parse a message once for each column."""
-        given = {
+        options = {
             declared.name: getattr(self, field)
             for field, declared in declared_options(type(self)).items()
             if field not in _OWN
         }
-        return {"mode": self.mode.upper(), **{name: text for name, text in given.items() if text is not None}}
+        return {"mode": self.mode.upper(), **{name: text for name, text in options.items() if text is not None}}
 
     def pattern_of(self, meaning: str) -> dict[str, str] | None:
         """Return what Spark gets to read texts of a meaning by the user's pattern; None if there is no pattern."""

@@ -241,20 +241,20 @@ def _source(
     rows = int(source.get("numInputRows") or 0)
     end, latest = source.get("endOffset"), source.get("latestOffset")
     read_by = ((kind, read(end, latest)) for kind, read in kinds.items())
-    kind, found = next(((kind, found) for kind, found in read_by if found is not None), ("unknown", {}))
-    spool = next((spools[name] for name in found if kind == "spool" and name in spools), None)
+    kind, lags = next(((kind, lags) for kind, lags in read_by if lags is not None), ("unknown", {}))
+    spool = next((spools[name] for name in lags if kind == "spool" and name in spools), None)
     partitions = {
         name: lag if isinstance(lag, PartitionLag) else _partition(history, name, lag, now_ms, spool)
-        for name, lag in found.items()
+        for name, lag in lags.items()
     }
     return SourceMeasurement(
         kind,
         rows,
-        total([each.records for each in partitions.values()]),
-        max((each.milliseconds for each in partitions.values()), default=0),
+        total([partition.records for partition in partitions.values()]),
+        max((partition.milliseconds for partition in partitions.values()), default=0),
         partitions,
         spool,
-        _kafka_metrics([each.records or 0 for each in partitions.values()]) if kind == "kafka_py" else {},
+        _kafka_metrics([partition.records or 0 for partition in partitions.values()]) if kind == "kafka_py" else {},
     )
 
 
@@ -283,5 +283,5 @@ def _kafka_metrics(behind: Sequence[int]) -> dict[str, str]:
 
 def total(records: Sequence[int | None]) -> int | None:
     """Return the sum of lags; None if one is not counted."""
-    known = [each for each in records if each is not None]
-    return sum(known) if len(known) == len(records) else None
+    counted = [number for number in records if number is not None]
+    return sum(counted) if len(counted) == len(records) else None

@@ -120,7 +120,7 @@ class Exporter(Collector):
         """Take a query that has started, with no batch yet."""
         with self._lock:
             label = _label(measurement)
-            ended = [key for key, each in self._queries.items() if each.ended and each.name == label]
+            ended = [key for key, other in self._queries.items() if other.ended and other.name == label]
             before = self._queries.get(measurement.query)
             for key in ended:  # another one of that name would be served twice
                 del self._queries[key]
@@ -152,7 +152,7 @@ class Exporter(Collector):
             if (before := self._queries.pop(query, None)) is None:
                 return
             self._queries[query] = replace(before, ended="failed" if failed else "stopped")
-            ended = [key for key, each in self._queries.items() if each.ended]
+            ended = [key for key, query_state in self._queries.items() if query_state.ended]
             for key in ended[:-_REMEMBERED]:
                 del self._queries[key]
 
@@ -165,9 +165,9 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, as prometheus-client asks for them."""
         with self._lock:
-            known = list(self._queries.values())
-        yield from _metrics(_OF_ALL, ["query"], [([query.name], query) for query in known])
-        queries = [query for query in known if not query.ended]
+            all_queries = list(self._queries.values())
+        yield from _metrics(_OF_ALL, ["query"], [([query.name], query) for query in all_queries])
+        queries = [query for query in all_queries if not query.ended]
         sources = [(query, number, source) for query in queries for number, source in enumerate(query.newest.sources)]
         yield from _metrics(_OF_QUERIES, ["query"], [([query.name], query) for query in queries])
         partitions = [
@@ -221,53 +221,55 @@ def _metrics(
             value = read(measurement)
             if value is not None:
                 # Prometheus takes no text but UTF-8, and one name that is none would end all metrics.
-                family.add_metric([each.encode(errors="backslashreplace").decode() for each in values], value)
+                family.add_metric(
+                    [value_text.encode(errors="backslashreplace").decode() for value_text in values], value
+                )
         yield family
 
 
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
 _OF_ALL: Final[Sequence[_Row[_Query]]] = (
-    ("running", _GAUGE, "1 while the query runs, 0 once it has ended.", lambda each: float(not each.ended)),
+    ("running", _GAUGE, "1 while the query runs, 0 once it has ended.", lambda query: float(not query.ended)),
     (
         "failed",
         _GAUGE,
         "1 once the query has ended with an error, until it is started again.",
-        lambda each: float(each.ended == "failed"),
+        lambda query: float(query.ended == "failed"),
     ),
     (
         "started_timestamp_seconds",
         _GAUGE,
         "When this run of the query started, or was first seen.",
-        lambda each: each.started_ms / 1000,
+        lambda query: query.started_ms / 1000,
     ),
 )
 _OF_QUERIES: Final[Sequence[_Row[_Query]]] = (
-    ("rows", _COUNTER, "Input rows since it is watched.", lambda each: each.rows),
-    ("batches", _COUNTER, "Batches since it is watched.", lambda each: each.batches),
+    ("rows", _COUNTER, "Input rows since it is watched.", lambda query: query.rows),
+    ("batches", _COUNTER, "Batches since it is watched.", lambda query: query.batches),
     (
         "batch_seconds",
         _GAUGE,
         "How long the last batch took.",
-        lambda each: each.newest.batch_ms / 1000 if each.has_batch else None,
+        lambda query: query.newest.batch_ms / 1000 if query.has_batch else None,
     ),
     (
         "rows_per_second",
         _GAUGE,
         "Input rows a second in the last batch; 0 while the query is idle.",
-        lambda each: each.newest.rows_per_second,
+        lambda query: query.newest.rows_per_second,
     ),
-    ("batch", _GAUGE, "Id of the last batch.", lambda each: each.newest.batch if each.has_batch else None),
+    ("batch", _GAUGE, "Id of the last batch.", lambda query: query.newest.batch if query.has_batch else None),
     (
         "reported_timestamp_seconds",
         _GAUGE,
         "When Spark last reported the start of the query, a batch or idleness.",
-        lambda each: each.newest.time_ms / 1000,
+        lambda query: query.newest.time_ms / 1000,
     ),
     (
         "batch_timestamp_seconds",
         _GAUGE,
         "When the last batch ended.",
-        lambda each: None if each.batch_time_ms is None else each.batch_time_ms / 1000,
+        lambda query: None if query.batch_time_ms is None else query.batch_time_ms / 1000,
     ),
 )
 _OF_PARTITIONS: Final[Sequence[_Row[PartitionLag]]] = (

@@ -60,8 +60,8 @@ class SpoolWatches:
                 path = look.watch.path
                 _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", path, _PAUSE_SECONDS, why)
                 look.pause_until = self._clock() + _PAUSE_SECONDS
-            elif look.found is not None:
-                self._seen[look.found.spool] = look.found
+            elif look.measurement is not None:
+                self._seen[look.measurement.spool] = look.measurement
         # One that did not answer is left out for longer anyway, and need not hold up the others.
         took = max((look.took for look in looks if not look.is_alive()), default=0.0)
         self._next_round = self._clock() + max(_SOONEST_SECONDS, _SHARE * took)
@@ -77,14 +77,14 @@ class _Look(threading.Thread):
         super().__init__(name="connectors-spool-look", daemon=True)
         self.watch = watch
         self._clock = clock
-        self.found: SpoolMeasurement | None = None
+        self.measurement: SpoolMeasurement | None = None
         self.why = ""
         self.took = self.pause_until = 0.0
 
     def run(self) -> None:
         began = self._clock()
         try:
-            self.found = self.watch.look()
+            self.measurement = self.watch.look()
         except (ConnectorError, OSError, ValueError) as error:
             # A spool that is not there is made when its query starts.
             if not isinstance(error, FileNotFoundError) and getattr(error, "code", "") != "SPOOL_NOT_FOUND":
@@ -118,7 +118,7 @@ class SpoolWatch:
             OSError: it cannot be read, or its store does not answer.
         """
         seen = stats(self.path)
-        found = SpoolMeasurement(
+        measurement = SpoolMeasurement(
             seen.spool,
             seen.sources,
             seen.delivered,
@@ -131,10 +131,10 @@ class SpoolWatch:
         )
         before, self._before = self._before, seen
         if before is None or before.spool != seen.spool or seen.taken <= before.taken:
-            return found
+            return measurement
         rates = SpoolRates.between(before, seen)
         return replace(
-            found,
+            measurement,
             fetched_per_second=rates.fetched,
             admitted_per_second=rates.admitted,
             kept_per_second=rates.kept,

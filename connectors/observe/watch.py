@@ -108,7 +108,9 @@ def watch(
     if spools:
         from connectors.observe.spool_probe import SpoolWatch, SpoolWatches  # noqa: PLC0415 - needs what comes with spools
 
-        watches = SpoolWatches([SpoolWatch(each) for each in ([spools] if isinstance(spools, str | Path) else spools)])
+        watches = SpoolWatches(
+            [SpoolWatch(location) for location in ([spools] if isinstance(spools, str | Path) else spools)]
+        )
     with contextlib.ExitStack() as opened:
         exporter = None
         if port is not None:
@@ -149,7 +151,7 @@ class Observer:
         self._deletions = deletions
         self._deletion_options = dict(deletion_options or {})
         self._kinds: dict[str, SourceLag] = {"spool": spool_lag}
-        self._kinds |= {each.format: each.load(each.lag) for each in CONNECTORS if each.lag}
+        self._kinds |= {connector.format: connector.load(connector.lag) for connector in CONNECTORS if connector.lag}
         self._histories: dict[tuple[str, int], LagHistory] = {}
         self._read_by: dict[str, set[str]] = {}
         self._running: set[str] = set()
@@ -208,7 +210,7 @@ class Observer:
         # Spark reports that a query has ended a little after ``stop()``.
         deadline = time.monotonic() + _END_SECONDS
         try:
-            while time.monotonic() < deadline and self._running - {str(each.runId) for each in spark.streams.active}:
+            while time.monotonic() < deadline and self._running - {str(query.runId) for query in spark.streams.active}:
                 time.sleep(_LOOK_SECONDS)
             spark.streams.removeListener(self._listener)
         except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
@@ -257,17 +259,17 @@ class Observer:
 
     def _progress(self, time_ms: int, progress: Mapping[str, Any]) -> None:
         spools = {} if self._spools is None else self._spools.look()
-        found = measure(progress, time_ms, self._kinds, self._histories, spools)
-        self._running.add(found.run)
-        self._runs.heard(found.query, found.run)
-        self.latest[found.query] = found
-        for source in found.sources:
+        measurement = measure(progress, time_ms, self._kinds, self._histories, spools)
+        self._running.add(measurement.run)
+        self._runs.heard(measurement.query, measurement.run)
+        self.latest[measurement.query] = measurement
+        for source in measurement.sources:
             if source.spool is not None:
-                self._read_by.setdefault(found.query, set()).update(source.spool.sources)
-        _log.info("%s", found.line())
-        self._write(found.to_json())
+                self._read_by.setdefault(measurement.query, set()).update(source.spool.sources)
+        _log.info("%s", measurement.line())
+        self._write(measurement.to_json())
         if self.exporter is not None:
-            self.exporter.update(found)
+            self.exporter.update(measurement)
 
     def _started(self, query: Measurement) -> None:
         self._running.add(query.run)
@@ -285,7 +287,7 @@ class Observer:
 
     def _terminated(self, event: Mapping[str, Any]) -> None:
         query = str(event["query"])
-        self._histories = {key: each for key, each in self._histories.items() if key[0] != event["run"]}
+        self._histories = {key: history for key, history in self._histories.items() if key[0] != event["run"]}
         if not self._runs.heard(query, str(event["run"])):
             return  # it was started again by now
         self.latest.pop(query, None)

@@ -158,9 +158,9 @@ class Frames:
 
     def note(self, rows: Rows, schemas: Iterable[int | str], inverse: Rows) -> None:
         """Note the schemas of rows: of each its place in `schemas`."""
-        known = {schema: place for place, schema in enumerate(self.schemas)}
-        places = [known.setdefault(schema, len(known)) for schema in schemas]
-        self.schemas = list(known)
+        place_of = {schema: place for place, schema in enumerate(self.schemas)}
+        places = [place_of.setdefault(schema, len(place_of)) for schema in schemas]
+        self.schemas = list(place_of)
         self.which[rows] = np.array(places, np.int64)[inverse]
 
 

@@ -77,8 +77,8 @@ def subject_path(subject: str, what: str) -> str:
 
 def context_of(subject: str | None) -> str | None:
     """Return the context that a subject names, such as ``:.staging:``; None if it names none."""
-    found = _CONTEXT.match(subject or "")
-    return found and f":{found[1]}:"
+    match = _CONTEXT.match(subject or "")
+    return match and f":{match[1]}:"
 
 
 def name_of(subject: str) -> str:
@@ -93,8 +93,8 @@ def qualified(subject: str, context: str | None) -> str:
 
 def address_context(address: str) -> str | None:
     """Return the context that an address names."""
-    found = _ADDRESS_CONTEXT.search(urlsplit(address).path)
-    name = unquote(found[1]).strip(":") if found else ""
+    match = _ADDRESS_CONTEXT.search(urlsplit(address).path)
+    name = unquote(match[1]).strip(":") if match else ""
     return f":.{name.removeprefix('.')}:" if name else None
 
 

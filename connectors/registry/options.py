@@ -238,16 +238,16 @@ def split_registry(
     In that form the registry is an ``address``. None for the registry's if there is none. Raises an `OptionError` when
     it is given twice, or the subject is no text.
     """
-    given = options or {}
+    pairs = options or {}
     if not isinstance(subject, str | None):
         raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
     named = {} if subject is None else {_SUBJECT: subject}
     if address is None:
-        return given, None if schema_registry is None else {**schema_registry, **named}
+        return pairs, None if schema_registry is None else {**schema_registry, **named}
     if schema_registry is not None:
         raise conflict(function, "schemaRegistryAddress", "schemaRegistry", "both say where it is", "Give one.")
-    theirs = {name: value for name, value in given.items() if name.lower().startswith(_PREFIXES)}
-    plain = {name: value for name, value in given.items() if name not in theirs}
+    theirs = {name: value for name, value in pairs.items() if name.lower().startswith(_PREFIXES)}
+    plain = {name: value for name, value in pairs.items() if name not in theirs}
     return plain, {_URL: address, **theirs, **named}
 
 

@@ -88,14 +88,14 @@ class SubjectOptions:
 
     def check(self, function: str, registry: AnyRegistryOptions | None, *, has_schema: bool) -> None:
         """Raise OptionError for options that contradict another, or that nothing is there for."""
-        given = {
+        chosen = {
             _REGISTER: self.auto_register,
             _LATEST: self.use_latest,
             _STRATEGY: self.strategy is not SubjectNames.TOPIC,
             _TOPIC: self.topic is not None,
             _ID_PLACE: self.id_place is not IdPlace.PREFIX,
         }
-        for name in (name for name, is_given in given.items() if is_given):
+        for name in (name for name, is_given in chosen.items() if is_given):
             if registry is None:
                 what = f"{name} is about a schema registry, and there is none"
                 raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")

@@ -102,7 +102,7 @@ def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:
         screen.print(Text(finding.area, style="bold"))
     line = Text("  ")
     line.append(f"{finding.outcome:<7}", style=_STYLES[finding.outcome])
-    line.append(f"  {finding.check}: {finding.found}")
+    line.append(f"  {finding.check}: {finding.seen}")
     if finding.code:
         line.append(f" [{finding.code}]", style="dim")
     screen.print(line, soft_wrap=True)

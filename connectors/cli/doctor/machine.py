@@ -83,7 +83,7 @@ def _pack(package: Mapping[str, Any], python: str) -> str:
         raise FindingError("PACK_MISSING", what, "", fix)
     file = Path(package.get("file") or "")
     is_ours = file.parent.resolve() == Path(connectors.__path__[0]).resolve()
-    if not is_ours and not (file.parent / "core" / "errors.py").is_file():
+    if not is_ours and not (file.parent / "core" / "errors").is_dir():
         what = f"another module named connectors shadows the pack: {file}"
         fix = "Rename that module, or take its folder out of PYTHONPATH and do not start from there."
         raise FindingError("PACK_SHADOWED", what, "", fix)

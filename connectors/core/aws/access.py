@@ -164,16 +164,16 @@ def refuse_plaintext(url: str, source: str, where: str, *, allowed: bool) -> Non
 
 
 def region_from(
-    options: AwsAccessOptions, environ: Mapping[str, str], service: str, known: str | None = None
+    options: AwsAccessOptions, environ: Mapping[str, str], service: str, own_region: str | None = None
 ) -> str | None:
-    """Return the region: the option's, the ``known`` one, that of the endpoint or the environment, or of no AWS.
+    """Return the region: the option's, ``own_region``, that of the endpoint or the environment, or of no AWS.
 
     None leaves it to the profile; ``service`` is the first part of the hosts of a service.
     """
     if options.region is not None:
         return options.region
     host = re.fullmatch(_HOST.format(service), urlsplit(options.endpoint_url or "").hostname or "")
-    region = known or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    region = own_region or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region is None and options.profile is None and options.endpoint_url is not None and host is None:
         return _LOCAL_REGION
     return region

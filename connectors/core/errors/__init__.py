@@ -77,7 +77,6 @@ class OneLineFilter(logging.Filter):
     """Passes the records of a logger on, each as one line: for a logger that writes what a service has said."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Clean a record."""
         record.msg, record.args = one_line(record.getMessage()), None
         return True
 

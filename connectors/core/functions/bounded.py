@@ -51,8 +51,7 @@ def growth_of(kind: pa.DataType, text: float = 1.0) -> float:
 
 
 class _Decoder(Protocol):
-    def decode(self, messages: pa.Array) -> Decoded:
-        """Decode a binary array."""
+    def decode(self, messages: pa.Array) -> Decoded: ...
 
 
 D = TypeVar("D", bound=_Decoder)

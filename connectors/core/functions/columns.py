@@ -44,7 +44,6 @@ def masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the offsets of lists with these lengths."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
     return offsets
@@ -53,7 +52,6 @@ def offsets_of(lengths: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any,
 def struct_array(
     kind: pa.StructType, children: Sequence[pa.Array], length: int, validity: pa.Buffer | None = None
 ) -> pa.StructArray:
-    """Return a struct array of these children."""
     return pa.Array.from_buffers(kind, length, [validity], children=list(children))
 
 

@@ -67,7 +67,6 @@ class _Pandas:
         return _Pandas, (self._function,)
 
     def frame(self, values: pa.Array) -> Any:
-        """Return the pandas frame that hands Spark these values in its one column."""
         import pandas as pd  # noqa: PLC0415 - Spark 4.0 needs it, newer ones do not
 
         return pd.DataFrame({_VALUE: pd.Series(_view()(values))})
@@ -94,7 +93,6 @@ class PandasFunction:
             self._wrapped: Any = pandas_udf(_decoding(call, pandas, headers=headers), wrapped, PandasUDFType.SCALAR)
 
     def __call__(self, *columns: ColumnOrName) -> Column:
-        """Return the decoded column."""
         return named(self._wrapped(*columns).getField(_VALUE), self._name, *columns)
 
     def register(self, spark: SparkSession, name: str) -> None:
@@ -106,7 +104,10 @@ class PandasFunction:
 
 def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
     """Return the column with the name that Spark would give to this function of these columns."""
-    texts = [each if isinstance(each, str) else repr(each)[len("Column<'") : -len("'>")] for each in arguments]
+    texts = [
+        argument if isinstance(argument, str) else repr(argument)[len("Column<'") : -len("'>")]
+        for argument in arguments
+    ]
     if any("columnnodeexpression" in text for text in texts):  # what Spark 4.0 has for a function of Python
         return column
     return column.alias(f"{function}({', '.join(texts)})")

@@ -51,13 +51,13 @@ def pubsub(settings: Mapping[str, object] | None = None, /, **options: object) -
 
 def _texts(package: str, settings: Mapping[str, object] | None, options: dict[str, Any]) -> dict[str, str]:
     connector = connector_named(package)
-    known = {
+    declared = {
         name
         for cls in connector.option_classes().values()
         for declared in declared_options(cls).values()
         for name in (declared.name, *declared.aliases)
     }
-    if unknown := options.keys() - known:
+    if unknown := options.keys() - declared:
         what = f"The option {min(unknown)} is unknown"
         raise OptionError("OPTION_UNKNOWN", what, connector.format, "Write it as the reference does, case included.")
     return option_texts({**(settings or {}), **options})

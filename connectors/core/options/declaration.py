@@ -186,15 +186,15 @@ def parse_options(cls: type[C], raw: Mapping[str, str], environ: Mapping[str, st
             different values, or is a secret that cannot be read.
     """
     options = declared_options(cls)
-    given = _given_texts(cls, raw, connector)
-    for name, text in given.items():
+    texts = _given_texts(cls, raw, connector)
+    for name, text in texts.items():
         if options[name].kind is SECRET:
             declared = options[name]
-            given[name] = resolve_secret(declared.name, text, environ, connector, multiline=declared.multiline)
+            texts[name] = resolve_secret(declared.name, text, environ, connector, multiline=declared.multiline)
     values = {}
     for field, declared in options.items():
-        if field in given:
-            values[field] = _value(declared, given[field], connector)
+        if field in texts:
+            values[field] = _value(declared, texts[field], connector)
         elif declared.required:
             what = f"The option {declared.name} is required"
             raise OptionError("OPTION_MISSING", what, connector, f"Give {declared.legal}.")

@@ -34,7 +34,7 @@ class OutageOptions:
         return OutageRule(self.retry_timeout, RETRY_TIMEOUT)
 
 
-def refuse_second_limit(raw: Mapping[str, str], name: str, connector: str, *, given: bool) -> None:
-    """Raise an `OptionError` for ``retryTimeout`` beside an option that limits the same calls, if that is ``given``."""
-    if given and RETRY_TIMEOUT.lower() in map(str.lower, raw):
+def refuse_second_limit(raw: Mapping[str, str], name: str, connector: str, *, is_set: bool) -> None:
+    """Raise an `OptionError` for ``retryTimeout`` beside an option that limits the same calls, if ``is_set``."""
+    if is_set and RETRY_TIMEOUT.lower() in map(str.lower, raw):
         raise conflict(connector, name, RETRY_TIMEOUT, "both limit the same retries", "Give one of them.")

@@ -34,8 +34,8 @@ def python_environment(paths: Iterable[str] | None = None) -> dict[str, str]:
         paths: of the child's ``PYTHONPATH``, instead of this process's; empty ones, which Python takes for the present
             folder, are left out.
     """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep) if paths is None else paths
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, given), _PACKAGE_FOLDER]))}
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep) if paths is None else paths
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*filter(None, entries), _PACKAGE_FOLDER]))}
 
 
 def importing_environment() -> dict[str, str]:
@@ -43,8 +43,8 @@ def importing_environment() -> dict[str, str]:
 
     What PYTHONPATH names is meant, also where that is the present folder, which is left out otherwise.
     """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return python_environment([*given, *without_present_folder(sys.path)])
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return python_environment([*entries, *without_present_folder(sys.path)])
 
 
 def folder_of_module(name: str) -> str:

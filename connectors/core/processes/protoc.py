@@ -81,9 +81,9 @@ def place_of(printed: str) -> tuple[str, str, int]:
 
     The place is empty where no message has one.
     """
-    found = _PLACE.findall(printed)
-    place, what = found[0] if found else ("", printed.partition("\n")[0])
-    return place, what, max(len(found) - 1, 0)
+    places = _PLACE.findall(printed)
+    place, what = places[0] if places else ("", printed.partition("\n")[0])
+    return place, what, max(len(places) - 1, 0)
 
 
 def _signal_name(number: int) -> str:

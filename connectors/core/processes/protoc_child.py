@@ -25,8 +25,8 @@ def limit(name: str, value: int) -> None:
 if __name__ == "__main__":
     order = json.load(sys.stdin)
     included = Path(protoc.__file__).parent / "_proto"
-    for each in order["limits"].items():
-        limit(*each)
+    for kind_name, most in order["limits"].items():
+        limit(kind_name, most)
     try:
         sys.exit(_REFUSED if protoc.main(["protoc", *order["arguments"], f"-I{included}"]) else 0)
     except MemoryError:

@@ -111,7 +111,11 @@ def _connections() -> tuple[int, ...]:
         descriptors = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
     except OSError:  # no /proc
         return ()
-    return tuple(each for each in descriptors if _set(each, _ACK_AT_ONCE) and _set(each, socket.TCP_NODELAY))
+    return tuple(
+        descriptor
+        for descriptor in descriptors
+        if _set(descriptor, _ACK_AT_ONCE) and _set(descriptor, socket.TCP_NODELAY)
+    )
 
 
 def _set(descriptor: int, option: int | None) -> bool:

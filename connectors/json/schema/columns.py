@@ -52,8 +52,8 @@ class JsonColumn:
 
 
 def _depth(column: JsonColumn, counts: Callable[[JsonColumn], bool]) -> int:
-    inner = [each for _, each in column.fields] + ([] if column.items is None else [column.items])
-    deepest = max((_depth(each, counts) for each in inner), default=0)
+    inner = [field for _, field in column.fields] + ([] if column.items is None else [column.items])
+    deepest = max((_depth(column_inside, counts) for column_inside in inner), default=0)
     return deepest + 1 if deepest else int(counts(column))
 
 
@@ -189,7 +189,9 @@ def difference(reader: JsonColumn, writer: Documents) -> str:
                 pending += [(f"{path}.{name}", inner, inner_choice, 0) for name, inner, inner_choice in inside]
             elif column.items is not None and shape.kind == ("array" if column.kind == "array" else "object"):
                 shapes.spend(len(shape.properties))
-                pending += [(f"{path}[]", column.items, each, 0) for each in (*shape.properties.values(), shape.items)]
+                pending += [
+                    (f"{path}[]", column.items, inner, 0) for inner in (*shape.properties.values(), shape.items)
+                ]
             elif column.kind != "struct" and _differs(column, shape):
                 where, kind = path.removeprefix(".") or "it", _read_as(column, shape)
                 return f"{where} was written as {_named(shape)} and is read as {kind}"

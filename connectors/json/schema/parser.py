@@ -68,9 +68,9 @@ class Documents:
         if len(reference) <= _MOST_URI:
             plain, _, fragment = reference.partition("#")
             for uri in (_joined(part.base, plain), plain):
-                found = self._within(uri, fragment)
-                if found is not None:
-                    return found
+                schema = self._within(uri, fragment)
+                if schema is not None:
+                    return schema
             if reference in self.by_uri:  # a name of the registry
                 return self.by_uri[reference]
         raise JsonAnalysisError(

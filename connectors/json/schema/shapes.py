@@ -201,10 +201,10 @@ def _narrower_first(one: Shape, other: Shape) -> tuple[Shape, Shape]:
 
 
 def _schemas(value: Mapping[str, Any], key: str) -> list[Any]:
-    given = value.get(key, [])
-    if not isinstance(given, list):
+    required = value.get(key, [])
+    if not isinstance(required, list):
         raise schema_error(f"{key} is no list")
-    return given
+    return required
 
 
 def _typed(part: Part) -> Shape:
@@ -221,7 +221,11 @@ def _typed(part: Part) -> Shape:
     if set(names) == {"integer", "number"}:
         names = ["number"]
     if len(names) > 1:
-        alone = {key: each for key, each in value.items() if key not in ("allOf", "anyOf", "oneOf", *_REFERENCES)}
+        alone = {
+            key: keyword_value
+            for key, keyword_value in value.items()
+            if key not in ("allOf", "anyOf", "oneOf", *_REFERENCES)
+        }
         return Shape("choice", items=tuple((part.inner({**alone, "type": kind}),) for kind in names))
     return _of_type(part, names[0])
 
@@ -232,9 +236,9 @@ def _untyped(part: Part) -> Shape:
         return _object(part)
     if any(key in value for key in _OF_ARRAYS):
         return _array(part)
-    given = [value["const"]] if "const" in value else value.get("enum")
-    if isinstance(given, list):
-        kinds = {kind for kind in map(_kind_of_value, given) if kind != "null"}
+    values = [value["const"]] if "const" in value else value.get("enum")
+    if isinstance(values, list):
+        kinds = {kind for kind in map(_kind_of_value, values) if kind != "null"}
         if kinds == {"bigint", "double"}:
             kinds = {"double"}
         return Shape(kinds.pop() if len(kinds) == 1 else "any" if kinds else "null")
@@ -287,8 +291,8 @@ def _number(value: Mapping[str, Any], widest: str) -> Shape:
 def _text(value: Mapping[str, Any]) -> Shape:
     if value.get("connect.type") == "bytes":
         return _decimal(value, "binary", "decimal") if _logical(value) == "Decimal" else Shape("binary", "base64")
-    given = value.get("format")
-    kind = _FORMATS.get(given) if isinstance(given, str) else None
+    format_name = value.get("format")
+    kind = _FORMATS.get(format_name) if isinstance(format_name, str) else None
     return Shape("string") if kind is None else Shape(kind, kind)
 
 
@@ -306,12 +310,12 @@ def _decimal(value: Mapping[str, Any], kind: str, meaning: str) -> Shape:
 
 def _digits(parameters: Mapping[str, Any], name: str, default: int) -> int:
     """Return a number of digits, which Kafka Connect writes as a text."""
-    given = parameters.get(name, default)
-    if isinstance(given, str) and _DIGITS.fullmatch(given):
-        return int(given)
-    if type(given) is not int or abs(given) > _MOST_DIGITS:
-        raise schema_error(f"{name} of a decimal of Kafka Connect is {_shown(given)}, and no number of digits")
-    return given
+    text = parameters.get(name, default)
+    if isinstance(text, str) and _DIGITS.fullmatch(text):
+        return int(text)
+    if type(text) is not int or abs(text) > _MOST_DIGITS:
+        raise schema_error(f"{name} of a decimal of Kafka Connect is {_shown(text)}, and no number of digits")
+    return text
 
 
 def _shown(value: object) -> str:
@@ -341,8 +345,8 @@ def _object(part: Part) -> Shape:
 
 def _place(schema: object) -> float:
     """Return the place that Kafka Connect gives to a property; those without one keep their order after these."""
-    given = schema.get("connect.index") if isinstance(schema, dict) else None
-    return given if type(given) is int else math.inf
+    index = schema.get("connect.index") if isinstance(schema, dict) else None
+    return index if type(index) is int else math.inf
 
 
 def _array(part: Part) -> Shape:

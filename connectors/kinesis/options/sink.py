@@ -70,7 +70,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     Raises an `OptionError` when one is unknown, illegal, or in conflict with another.
     """
     options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
-    refuse_second_limit(raw, "numRetries", FORMAT, given=options.num_retries is not None)
+    refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)
     if options.stream_name is not None and options.stream_arn is not None:
         what = "Both streamName and streamARN are given"
         raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one of them, or neither.")

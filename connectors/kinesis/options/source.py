@@ -296,7 +296,7 @@ def parse_read_options(
     options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)
     options = resolve_client(options, environ, streams[0])
-    refuse_second_limit(raw, "numRetries", FORMAT, given=options.num_retries is not None)
+    refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)
     start = ShardPositions(TRIM if streaming is False else LATEST)
     if options.initial_position is not None or options.initial_timestamp is not None:
         text = options.initial_position or "at_timestamp"

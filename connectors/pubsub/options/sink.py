@@ -83,7 +83,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> P
     """Parse and check the options of a sink; raise OptionError for what is unknown, missing or illegal."""
     own = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
     options = parse_options(PubSubWriteOptions, own, environ, FORMAT)
-    refuse_second_limit(own, "publishTimeout", FORMAT, given=options.publish_timeout is not None)
+    refuse_second_limit(own, "publishTimeout", FORMAT, is_set=options.publish_timeout is not None)
     asynchronous = next((value for key, value in raw.items() if key.lower() == _ASYNC_PROGRESS), "false")
     if options.id_attribute and str(asynchronous).lower() == "true":
         raise conflict(

@@ -142,5 +142,5 @@ class GlueFrame:
         if not self.compress:
             return PrefixFrame(header + self.begin).around(messages)
         values = messages.to_pylist()
-        framed = [None if each is None else header + zlib.compress(self.begin + each) for each in values]
+        framed = [None if value is None else header + zlib.compress(self.begin + value) for value in values]
         return pa.array(framed, pa.binary())

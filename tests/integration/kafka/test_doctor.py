@@ -41,7 +41,7 @@ def test_a_topic_without_faults_has_no_complaint(kafka: KafkaRig) -> None:
     findings = look(kafka.options(topic))
     assert bad(findings) == {}
     assert [*findings] == ["packages", "options", "reach", "authenticate", "advertised", "list", "read"]
-    assert "5 offsets are retained" in findings["read"].found
+    assert "5 offsets are retained" in findings["read"].seen
 
 
 def test_an_illegal_option_and_an_illegal_setting_are_reported(kafka: KafkaRig) -> None:

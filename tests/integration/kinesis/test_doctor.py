@@ -58,7 +58,7 @@ def test_a_stream_without_faults_has_no_complaint_and_loses_no_record(kinesis: K
     findings = look(kinesis)
     assert bad(findings) == {}
     assert [*findings] == ["packages", "options", "reach", "authenticate", "list", "read"]
-    assert "2 open and 0 closed shards" in findings["list"].found
+    assert "2 open and 0 closed shards" in findings["list"].seen
     with kinesis.query() as query:
         kinesis.drain(query, values)
 

@@ -93,7 +93,7 @@ def test_a_missing_role_to_take_messages_is_reported(rig: PubSubRig) -> None:
     rig.server.fail("ModifyAckDeadline", "PERMISSION_DENIED", times=None)
     findings = look(rig)
     assert bad(findings) == {"read": "PUBSUB_PERMISSION_DENIED"}
-    assert "roles/pubsub.subscriber" in findings["read"].found
+    assert "roles/pubsub.subscriber" in findings["read"].seen
 
 
 def test_a_missing_role_to_see_the_subscription_is_a_warning_and_the_right_to_take_messages_is_checked(
@@ -112,8 +112,8 @@ def test_a_subscription_that_is_absent_is_reported_and_is_not_created(rig: PubSu
     assert bad(look(rig)) == {"list": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     findings = look(rig, topicId=TOPIC)
     assert bad(findings) == {}
-    assert "will be created" in findings["list"].found
-    assert "not checked" in findings["read"].found
+    assert "will be created" in findings["list"].seen
+    assert "not checked" in findings["read"].seen
     assert bad(look(rig)) == {"list": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     assert bad(look(rig, topicId=TOPIC + "-2")) == {"list": "PUBSUB_TOPIC_DELETED"}
 
@@ -137,5 +137,5 @@ def test_a_running_query_holds_the_spool(rig: PubSubRig) -> None:
         rig.run_until_all(query)
         findings = look(rig)
         assert bad(findings) == {"held by": "SPOOL_IN_USE"}
-        assert "5 rows" in findings["content"].found
-    assert "nobody" in look(rig)["held by"].found
+        assert "5 rows" in findings["content"].seen
+    assert "nobody" in look(rig)["held by"].seen

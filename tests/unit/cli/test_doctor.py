@@ -78,14 +78,14 @@ def test_workers_whose_python_does_not_run_are_reported_with_its_last_words(tmp_
     python = program(tmp_path / "python", "echo 'No module named encodings' >&2; exit 1\n")
     bad = only_bad(environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_WORKER_BROKEN"
-    assert "encodings" in bad.found
+    assert "encodings" in bad.seen
 
 
 def test_workers_of_another_python_version_are_reported(tmp_path: Path) -> None:
     python = program(tmp_path / "python", f"echo '{json.dumps({'version': [3, 9, 1]})}'\n")
     bad = only_bad(environment(PYSPARK_PYTHON=str(python)))
     assert bad.code == "PYTHON_VERSIONS_DIFFER"
-    assert "3.9.1" in bad.found
+    assert "3.9.1" in bad.seen
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,9 @@ def test_a_package_that_is_wrong_for_the_workers_is_reported(tmp_path: Path, nam
 
 
 def test_a_pack_of_another_version_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "theirs" / "connectors" / "core").mkdir(parents=True)
-    (tmp_path / "theirs" / "connectors" / "core" / "errors.py").touch()
+    (tmp_path / "theirs" / "connectors" / "core" / "errors").mkdir(parents=True)
     bad = only_bad(module(tmp_path / "theirs", "connectors/__init__.py", "__version__ = '0.0.1'"))
-    assert (bad.code, "0.0.1" in bad.found) == ("PACK_VERSIONS_DIFFER", True)
+    assert (bad.code, "0.0.1" in bad.seen) == ("PACK_VERSIONS_DIFFER", True)
 
 
 def test_a_folder_named_connectors_where_the_user_starts_shadows_the_pack(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_two_neighbours_with_one_format_are_reported(tmp_path: Path) -> None:
 def test_a_spark_home_of_another_spark_is_reported(tmp_path: Path) -> None:
     (tmp_path / "RELEASE").write_text("Spark 3.5.1 (git revision fd86f85e181) built for Hadoop 3.3.4\n")
     bad = only_bad(environment(SPARK_HOME=str(tmp_path)), "spark")
-    assert (bad.code, "3.5.1" in bad.found) == ("SPARK_HOME_DIFFERS", True)
+    assert (bad.code, "3.5.1" in bad.seen) == ("SPARK_HOME_DIFFERS", True)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +141,13 @@ def test_a_java_that_spark_cannot_use_is_reported(tmp_path: Path, text: str, cod
     if text:
         program(tmp_path / "bin" / "java", text)
     bad = only_bad(environment(JAVA_HOME=str(tmp_path)), "java")
-    assert (bad.code, str(tmp_path) in bad.found) == (code, True)
+    assert (bad.code, str(tmp_path) in bad.seen) == (code, True)
 
 
 def test_a_java_that_is_new_enough_is_ok(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "java", "echo '    java.specification.version = 17' >&2\n")
     [java] = [finding for finding in check_machine(environment(JAVA_HOME=str(tmp_path))) if finding.area == "java"]
-    assert (java.outcome, "Java 17" in java.found) == (Outcome.OK, True)
+    assert (java.outcome, "Java 17" in java.seen) == (Outcome.OK, True)
 
 
 # --- the command ---------------------------------------------------------------------------------------------------

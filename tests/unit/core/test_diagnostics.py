@@ -113,5 +113,5 @@ def test_a_returned_error_is_a_warning_and_what_follows_a_raised_one_is_skipped(
     assert first == Finding("spool", "a", Outcome.OK, "seen")
     assert second == Finding("spool", "b", Outcome.WARNING, "it is slow (here)", "Wait.", "SLOW")
     assert (third.outcome, third.code, bool(third.fix)) == (Outcome.FAILURE, "SYSTEM_REFUSES", True)
-    assert "Permission denied: '/spools/orders/spool.json'" in third.found
+    assert "Permission denied: '/spools/orders/spool.json'" in third.seen
     assert fourth == Finding("spool", "d", Outcome.SKIPPED, "because 'c' failed")

@@ -74,8 +74,8 @@ def test_a_broken_neighbour_ends_sparks_look_up_and_the_doctor_names_it(tmp_path
     assert (done.returncode, "no licence" in done.stderr) == (1, True)
     environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{tmp_path}{os.pathsep}{AUTOLOAD}"}
     [bad] = [each for each in check_workers(environ) if each.code == "NEIGHBOUR_BROKEN"]
-    assert name in bad.found
-    assert "pyspark_pubsub" not in bad.found
+    assert name in bad.seen
+    assert "pyspark_pubsub" not in bad.seen
 
 
 def test_using_one_makes_the_source_of_the_pack() -> None:

@@ -47,14 +47,14 @@ def test_a_used_spool_is_ok_and_nothing_of_it_changes(spool: HandSpool) -> None:
     before = {str(path): path.stat().st_mtime_ns for path in spool.root.rglob("*") if path.is_file()}
     findings = look(spool.root)
     assert bad(findings) == {}
-    assert "4 rows" in findings["content"].found
+    assert "4 rows" in findings["content"].seen
     assert {str(path): path.stat().st_mtime_ns for path in spool.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_volatile_disk_is_warned_of(tmp_path: Path) -> None:
     disk = look(tmp_path)["disk"]
     assert (disk.outcome, disk.code) == (Outcome.WARNING, "SPOOL_VOLATILE")
-    assert "may be emptied with the machine" in disk.found
+    assert "may be emptied with the machine" in disk.seen
 
 
 def test_a_disk_with_less_room_than_the_spool_may_take_is_warned_of(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_who_holds_a_spool_is_reported(spool: HandSpool) -> None:
     lock.acquire()
     findings = look(spool.root)
     assert bad(findings) == {"held by": "SPOOL_IN_USE"}
-    assert f"reader process {os.getpid()}" in findings["held by"].found
+    assert f"reader process {os.getpid()}" in findings["held by"].seen
     lock.release()
 
 
