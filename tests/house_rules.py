@@ -511,7 +511,7 @@ def plain_words(tree: Path) -> list[str]:
 
 
 def names_of_things(tree: Path) -> list[str]:
-    """In the pack without its test servers, no variable, parameter, attribute, function or class is named by a word that names no thing."""
+    """No variable, parameter, attribute, function or class of the pack has a name that names no thing."""
     violations: list[str] = []
     for path in sources(tree, "connectors"):
         if "testing" in path.relative_to(tree).parts:

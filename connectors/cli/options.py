@@ -37,7 +37,6 @@ def read_options(secrets: Mapping[str, Option], source: str, file: str | None, p
                 "OPTION_SECRET_IN_ARGUMENT",
                 f"The option {name.strip()} is secret, and arguments are seen by every process of the machine",
                 source,
-                "Give it in the file of --options, or give env:NAME or file:PATH instead, where the secret is found.",
             )
         if not separator or not name:
             # Not shown: it may be a secret that was typed in a wrong way.
@@ -54,7 +53,7 @@ def _from_file(source: str, file: str) -> dict[str, str]:
     except (OSError, ValueError, RecursionError):
         # Not chained: the error of a parser shows what it read.
         what = f"The options cannot be read from {where}"
-        raise OptionError("OPTION_FILE_UNREADABLE", what, source, "Give a JSON object.") from None
+        raise OptionError("OPTION_FILE_UNREADABLE", what, source) from None
     if not isinstance(value, dict):
-        raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source, "Give one.")
+        raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source)
     return option_texts(value)

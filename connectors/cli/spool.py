@@ -181,8 +181,8 @@ def delete_subscriptions_command(
     with _spool_at(location, json=json) as root, _admin("repair").unused(root) as identity:
         connector = connector_of(identity.connector)
         if connector is None or not connector.deletion:
-            what, action = f"A spool of {identity.connector} has no subscriptions", "Name the spool of a pubsub query."
-            raise SpoolError("SPOOL_NO_SUBSCRIPTIONS", what, root, action)
+            what = f"A spool of {identity.connector} has no subscriptions"
+            raise SpoolError("SPOOL_NO_SUBSCRIPTIONS", what, root)
         options = read_options({}, identity.connector, options_file, ())
         reach = {key: value for key, value in options.items() if key.lower() in _REACH}
         _confirm(
@@ -224,8 +224,7 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
             yield import_module("connectors.spool.options").location_text(location)
         except OSError as error:
             what, where = error.strerror or str(error), str(error.filename or "the spool")
-            action = "Run this as the user of the query, where its disk is seen."
-            raise SpoolError("SPOOL_UNREADABLE", what, where, action) from None
+            raise SpoolError("SPOOL_UNREADABLE", what, where) from None
 
 
 def _admin(module: str) -> ModuleType:

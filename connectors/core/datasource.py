@@ -188,6 +188,7 @@ class _TaskReader(SentToTasks, Generic[Options]):
         return self._parsed
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
         settle_worker()
         if isinstance(partition, Partition):  # for a batch without partitions, PySpark passes one of its own
             with self.connector.imports():

@@ -95,15 +95,13 @@ def reach(host: str, port: int, *, tls: bool = False) -> str:
     try:
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:
-        action = "Correct the name; or add it to DNS or /etc/hosts of this machine, and of the executors."
         what = f"The name cannot be looked up: {_reason(error)}"
-        raise ServiceUnavailableError("NAME_UNKNOWN", what, host, action) from None
+        raise ServiceUnavailableError("NAME_UNKNOWN", what, host) from None
     try:
         connection = socket.create_connection((host, port), _SECONDS)
     except OSError as error:
-        action = "Check the port, that the server runs, and that no firewall or missing route is between."
         what = f"No connection is accepted: {_reason(error)}"
-        raise ServiceUnavailableError("TCP_NO_CONNECTION", what, f"{host}:{port}", action) from None
+        raise ServiceUnavailableError("TCP_NO_CONNECTION", what, f"{host}:{port}") from None
     with connection:
         version = f", {_negotiate(connection, host, port)}" if tls else ""
     return f"{host} is {address} and accepts connections on port {port}{version}"
@@ -123,10 +121,7 @@ def _negotiate(connection: socket.socket, host: str, port: int) -> str | None:
         ) from None
     except OSError as error:
         raise ServiceUnavailableError(
-            "TLS_NOT_SPOKEN",
-            f"The TLS handshake failed: {_reason(error)}",
-            f"{host}:{port}",
-            "The port may be one without TLS, or a proxy may be between: correct port or protocol.",
+            "TLS_NOT_SPOKEN", f"The TLS handshake failed: {_reason(error)}", f"{host}:{port}"
         ) from None
 
 

@@ -86,7 +86,6 @@ def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offse
             "OFFSET_VERSION",
             f"The offset has version {value.get('v')!r:.40} and this version reads {VERSION}",
             f"checkpoint of a {connector} source",
-            "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
         )
     return value
 

@@ -44,12 +44,7 @@ def prepare_session(spark: SparkSession) -> None:
     """
     major = int(spark.version.partition(".")[0])
     if major < OLDEST_SPARK:
-        raise ConnectorError(
-            "SPARK_TOO_OLD",
-            f"Spark {spark.version} is too old",
-            "register",
-            "Use Spark 4.0 or newer: older ones have no Python data sources that stream.",
-        )
+        raise ConnectorError("SPARK_TOO_OLD", f"Spark {spark.version} is too old", "register")
     _hide_secrets(spark)
     _check_python(spark)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":

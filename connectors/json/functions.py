@@ -147,7 +147,6 @@ def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents
             "JSON_SCHEMA_MISSING",
             f"from_json_registry takes a JSON Schema as a text, and got {type(schema).__name__}",
             "schema",
-            "For columns in Spark's terms use Spark's from_json; for those of the subject leave it out.",
         )
     return parse_schemas(schema), None
 

@@ -76,8 +76,7 @@ class LineViews:
                 data = file.read()
         except FileNotFoundError:
             self._file, self._read = None, 0
-            action = "Give the file that watch(spark, file=...) writes; watch creates it."
-            raise ConnectorError("OBSERVE_FILE_MISSING", "There is no such file", str(self._path), action) from None
+            raise ConnectorError("OBSERVE_FILE_MISSING", "There is no such file", str(self._path)) from None
         except OSError as error:
             raise self._no_file_of_ours(str(error)) from None
         whole, is_ours = data[: data.rfind(b"\n") + 1], self._read > 0
@@ -121,8 +120,8 @@ class LineViews:
             self._views[query] = QueryView("failed", newest, before.batch_ended_ms, last_line(event["exception"]))
 
     def _no_file_of_ours(self, why: str) -> ConnectorError:
-        what, action = f"This is no file of an observer: {why}", "Give the file that watch(spark, file=...) writes."
-        return ConnectorError("OBSERVE_FILE", what, str(self._path), action)
+        what = f"This is no file of an observer: {why}"
+        return ConnectorError("OBSERVE_FILE", what, str(self._path))
 
 
 def _is_in_range(value: object) -> bool:

@@ -32,10 +32,7 @@ class LineFile:
             self._file = os.fdopen(_open_private(path), "ab", buffering=0)
         except OSError as error:
             raise ConnectorError(
-                "OBSERVE_FILE",
-                f"Lines cannot be written: {error.strerror or error}",
-                str(path),
-                "Name a file that this process may write, in a folder that is there.",
+                "OBSERVE_FILE", f"Lines cannot be written: {error.strerror or error}", str(path)
             ) from None
         self._torn = _is_torn(path)
         self._missing = 0

@@ -34,7 +34,6 @@ _REMEMBERED: Final = 100
 _MOST_CLIENTS: Final = 32
 """Requests that are answered at a time, each in a thread of the driver."""
 _CLIENT_SECONDS: Final = 10.0
-_CHOOSE: Final = "Choose another port, or 0 for a free one."
 
 
 class _Handler(WSGIRequestHandler):
@@ -96,7 +95,7 @@ class Exporter(Collector):
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         if not 0 <= port <= _LAST_PORT:
-            raise OptionError("OBSERVE_PORT", f"A port is from 0 to {_LAST_PORT}", str(port), _CHOOSE)
+            raise OptionError("OBSERVE_PORT", f"A port is from 0 to {_LAST_PORT}", str(port))
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         registry = CollectorRegistry()
@@ -108,7 +107,6 @@ class Exporter(Collector):
                 "OBSERVE_PORT",
                 f"Metrics cannot be served: {getattr(error, 'strerror', None) or error}",
                 f"{address}:{port}",
-                _CHOOSE,
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

@@ -106,7 +106,6 @@ def supervise(
                     "SUPERVISE_GAVE_UP",
                     f"The query failed {backoff.failures + 1} times and read no row in between; at last {verdict.why}",
                     f"max_restarts={max_restarts}",
-                    "See whether what it needs runs: connectors doctor.",
                 ) from error
         else:
             return query

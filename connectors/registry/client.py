@@ -95,7 +95,6 @@ class RegistryClient:
                     "SCHEMA_REGISTRY_UNTRUSTED",
                     f"The certificate of the schema registry is not trusted: {why}",
                     self._address,
-                    f"Give the certificates of its authority (PEM) as {CA_OPTION}.",
                 ) from None
             raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
         if request.content and status in _REFUSALS:
@@ -148,10 +147,7 @@ class RegistryClient:
         except (ValueError, TypeError, KeyError, RecursionError):
             why = "it does not say why"
         return ConnectorError(
-            "SCHEMA_REFUSED",
-            f"The schema registry does not take the {what} (HTTP {status}): {why}",
-            self._address,
-            "Give a schema that is compatible with the versions of the subject, or one of these versions.",
+            "SCHEMA_REFUSED", f"The schema registry does not take the {what} (HTTP {status}): {why}", self._address
         )
 
     def _http_error(self, status: int, request: _Request, what: str) -> ConnectorError:
@@ -175,10 +171,7 @@ class RegistryClient:
 
     def _unavailable(self, why: str, what: str) -> ConnectorError:
         return ServiceUnavailableError(
-            "SCHEMA_REGISTRY_UNAVAILABLE",
-            f"The schema registry cannot be asked for {what}: {why}",
-            self._address,
-            "See that driver and executors can reach it; retry.timeout says how long it is asked again.",
+            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry cannot be asked for {what}: {why}", self._address
         )
 
 

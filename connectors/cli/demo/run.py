@@ -202,7 +202,6 @@ class _Query:
                 "DEMO_QUERY_ENDED",
                 f"The query ended with code {self._process.returncode}; the end of its log: ...{log[-_LOG_SHOWN:]}",
                 str(self._folder / "query.log"),
-                "Read the log; `connectors demo --keep` keeps the folder.",
             )
 
 

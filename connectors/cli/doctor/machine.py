@@ -38,7 +38,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _driver() -> Iterator[str]:
     if sys.version_info[:2] < _OLDEST_PYTHON:
-        raise FindingError("PYTHON_TOO_OLD", f"this is Python {_dotted(sys.version_info)}", "", "Use Python 3.11.")
+        raise FindingError("PYTHON_TOO_OLD", f"this is Python {_dotted(sys.version_info)}")
     yield f"Python {_dotted(sys.version_info)} at {sys.executable}, pack {connectors.__version__}"
 
 
@@ -71,7 +71,7 @@ def _arrow(package: Mapping[str, Any], fix: str) -> str:
         raise FindingError("ARROW_MISSING", what, "", f"{fix}, or install pyarrow>=18 for that one.")
     if _numbers(package["version"]) < _OLDEST_ARROW:
         what = f"pyarrow {package['version']} is too old"
-        raise FindingError("ARROW_TOO_OLD", what, "", "pip install 'pyarrow>=18'")
+        raise FindingError("ARROW_TOO_OLD", what)
     return f"pyarrow {package['version']}"
 
 
@@ -85,8 +85,7 @@ def _pack(package: Mapping[str, Any], python: str) -> str:
     is_ours = file.parent.resolve() == Path(connectors.__path__[0]).resolve()
     if not is_ours and not (file.parent / "core" / "errors").is_dir():
         what = f"another module named connectors shadows the pack: {file}"
-        fix = "Rename that module, or take its folder out of PYTHONPATH and do not start from there."
-        raise FindingError("PACK_SHADOWED", what, "", fix)
+        raise FindingError("PACK_SHADOWED", what)
     if not is_ours and package["version"] != connectors.__version__:
         what = f"the workers' pack has the version {package['version']}, the driver's {connectors.__version__}"
         fix = f"Install this version there: {python} -m {install_command(version=connectors.__version__)}"
@@ -104,48 +103,45 @@ def _neighbours(modules: Mapping[str, Mapping[str, Any]]) -> str:
             raise FindingError("NEIGHBOUR_BROKEN", what, "", fix)
         if seen["format"] in formats:
             what = f"{module} and {formats[seen['format']]} both have the format {seen['format']}"
-            raise FindingError("NEIGHBOUR_CLASH", what, "")
+            raise FindingError("NEIGHBOUR_CLASH", what)
         if seen["format"] is not None:
             formats[seen["format"]] = module
     return f"other data sources: {', '.join(f'{module} ({name})' for name, module in formats.items()) or 'none'}"
 
 
 def _spark(environ: Mapping[str, str]) -> Iterator[str]:
-    fix = "pip install 'pyspark>=4.0'"
     if not_installed(["pyspark"]):
-        raise FindingError("SPARK_MISSING", "this Python has no Spark: pyspark is not installed", "", fix)
+        raise FindingError("SPARK_MISSING", "this Python has no Spark: pyspark is not installed")
     from pyspark import __version__ as installed  # noqa: PLC0415 - says what is missing where there is no Spark
 
     from connectors.core.processes.spark import features  # noqa: PLC0415 - imports pyspark
 
     if _numbers(installed)[0] < OLDEST_SPARK:
-        raise FindingError("SPARK_TOO_OLD", f"pyspark {installed} has no Python data sources that stream", "", fix)
+        raise FindingError("SPARK_TOO_OLD", f"pyspark {installed} has no Python data sources that stream")
     release = Path(environ.get("SPARK_HOME") or "/nowhere", "RELEASE")
     other = re.match(r"Spark (\d\S*)", release.read_text(errors="replace")) if release.is_file() else None
     if other is not None and other[1] != installed:
         what = f"SPARK_HOME names another Spark, {other[1]}; this Python has {installed}"
-        fix = "Unset SPARK_HOME, or install that Spark's pyspark."
-        raise FindingError("SPARK_HOME_DIFFERS", what, str(release.parent), fix)
+        raise FindingError("SPARK_HOME_DIFFERS", what, str(release.parent))
     absent = ", ".join(feature for feature, is_there in features().items() if not is_there)
     yield f"pyspark {installed}" + (f", without: {absent}" if absent else "")
 
 
 def _java(environ: Mapping[str, str]) -> Iterator[str]:
     """Check the Java that ``spark-class`` starts: of ``JAVA_HOME``, else of the PATH."""
-    fix = "Install Java 17 or newer (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder."
     home = environ.get("JAVA_HOME")
     path = shutil.which(str(Path(home, "bin", "java")) if home else "java", path=environ.get("PATH"))
     if path is None:
         where = f"JAVA_HOME names {home}" if home else "there is none on the PATH, and JAVA_HOME is not set"
-        raise FindingError("JAVA_MISSING", f"no Java: {where}", "", fix)
+        raise FindingError("JAVA_MISSING", f"no Java: {where}")
     status, *printed = _run([path, "-XshowSettings:properties", "-version"], environ)
     output = "".join(printed).strip()
     match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
     if status or match is None:
         first, _, _ = output.partition("\n")
-        raise FindingError("JAVA_BROKEN", f"{path} does not run: {first[:200]}", "", fix)
+        raise FindingError("JAVA_BROKEN", f"{path} does not run: {first[:200]}")
     if int(match[1]) < _OLDEST_JAVA:
-        raise FindingError("JAVA_TOO_OLD", f"Java {match[1]} at {path} is too old", "", fix)
+        raise FindingError("JAVA_TOO_OLD", f"Java {match[1]} at {path} is too old")
     yield f"Java {match[1]} at {path}"
 
 

@@ -135,16 +135,10 @@ def _available(response: dict[str, Any], what: str) -> str:
         raise schema_unusable(what, "the response holds no id of a version") from None
     if status == "PENDING":
         raise ServiceUnavailableError(
-            "SCHEMA_REGISTRY_UNAVAILABLE",
-            f"The schema registry still checks the {what}",
-            "schemaRegistry",
-            "retry.timeout says how long it is asked again.",
+            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry still checks the {what}", "schemaRegistry"
         )
     if status != "AVAILABLE":
         raise ConnectorError(
-            "SCHEMA_REFUSED",
-            f"The schema registry has the status {status} for the {what}",
-            "schemaRegistry",
-            "Give a schema that is compatible with the versions that there are, or one of these versions.",
+            "SCHEMA_REFUSED", f"The schema registry has the status {status} for the {what}", "schemaRegistry"
         )
     return number

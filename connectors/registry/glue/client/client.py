@@ -89,19 +89,9 @@ def _service_error(operation: str, what: str, response: Mapping[str, Any], role:
     if name in aws.KEYS_REFUSED.split():
         return _refused_credentials(why, "Check the keys, the profile or the role.")
     if name == NOT_FOUND:
-        return SourceGoneError(
-            "SCHEMA_NOT_FOUND",
-            f"The schema registry has no {what}",
-            _REGISTRY,
-            "See that region and registryName are those of the registry by which the messages were written.",
-        )
+        return SourceGoneError("SCHEMA_NOT_FOUND", f"The schema registry has no {what}", _REGISTRY)
     if operation in _WRITES and name in _REFUSED:
-        return ConnectorError(
-            "SCHEMA_REFUSED",
-            f"The schema registry does not take the {what}: {why}",
-            _REGISTRY,
-            "Give a schema that is compatible with the versions that there are, or one of these versions.",
-        )
+        return ConnectorError("SCHEMA_REFUSED", f"The schema registry does not take the {what}: {why}", _REGISTRY)
     return schema_unusable(what, why)
 
 
@@ -136,4 +126,4 @@ def _credentials_error(error: BaseException) -> CredentialsError:
 
 
 def _refused_credentials(why: str, action: str) -> CredentialsError:
-    return CredentialsError("SCHEMA_REGISTRY_CREDENTIALS", why, _REGISTRY, action)
+    return CredentialsError("SCHEMA_REGISTRY_CREDENTIALS", why, _REGISTRY)
