@@ -194,7 +194,7 @@ def can_be_quarantined(error: ConnectorError) -> bool:
 
 def what_is_wrong(error: ConnectorError) -> str:
     """Return the text of an error without its advice, which is of no use once the segment is quarantined."""
-    return str(ConnectorError(error.code, error.what, error.where))
+    return str(error).removesuffix(error.action).rstrip()
 
 
 def quarantined_rows(store: Store) -> dict[str, int]:

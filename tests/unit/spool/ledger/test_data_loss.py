@@ -105,6 +105,9 @@ def test_a_damaged_segment_stops_the_query_or_is_quarantined_and_all_other_rows_
     assert not (spool.root / name).exists()
     (note,) = read_notes(spool.store)
     assert (note["segment"], note["first"], note["end"]) == (name, number * ROWS, number * ROWS + ROWS)
+    # Without the advice of the error, to restore the file: it holds no more.
+    assert note["error"].startswith("[SPOOL_SEGMENT_DAMAGED] ")
+    assert note["error"].endswith(f"{name}).")
     assert f"SPOOL_SEGMENT_QUARANTINED] {name}" in caplog.text
     assert f"positions {number * ROWS} to {number * ROWS + ROWS - 1}" in caplog.text
 
