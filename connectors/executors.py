@@ -6,9 +6,7 @@
     query = spark.readStream.format("pubsub").options(**options).load().writeStream...start()
     fetching = fetch_on_executors(spark, "pubsub", options, fetchers=8, query=query)
 
-Each fetcher is a process beside an executor, which a short task starts and which holds no slot. It ends with the
-executor, and another task starts it elsewhere. The reader only admits what the fetchers publish. See
-``docs/how-to/fetch-on-executors.md``.
+See `fetch_on_executors` and ``docs/how-to/fetch-on-executors.md``.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def fetch_on_executors(
     """Fetch on the executors what a query with ``fetch=external`` reads; returns at once.
 
     A fetcher is a process beside an executor. A short task starts it, so it holds no slot, and it ends with its
-    executor. One that is lost is started again elsewhere; what it held is redelivered, and dedup drops the duplicates.
+    executor. A lost one is started again elsewhere; what it held is redelivered, and dedup drops the duplicates.
 
     Args:
         spark: the session, of Spark Classic or Connect.

@@ -64,6 +64,9 @@ class ExecutorFetching:
     """The fetchers of a stream, as `fetch_on_executors` starts them; a context manager that stops them.
 
     `judge` raises an error of a fetcher or a job that another start cannot fix.
+
+    Attributes:
+        error: the permanent error that ended it; None while it runs, and after any other end.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class ExecutorFetching:
         self._query = query
         self._judge = judge
         self._stopping = threading.Event()
-        self._error: ConnectorError | None = None
+        self.error: ConnectorError | None = None
         self._places: tuple[FetcherPlace, ...] = ()
         self._thread = threading.Thread(target=self._run, name="fetch-on-executors", daemon=True)
         self._thread.start()
@@ -98,11 +101,6 @@ class ExecutorFetching:
     def is_active(self) -> bool:
         """Whether it runs."""
         return self._thread.is_alive()
-
-    @property
-    def error(self) -> ConnectorError | None:
-        """Return the permanent error that ended it; None while it runs, and after any other end."""
-        return self._error
 
     @property
     def jobs(self) -> int:
@@ -128,8 +126,8 @@ class ExecutorFetching:
             ConnectorError: the permanent error that ended it.
         """
         self._thread.join(timeout)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return not self._thread.is_alive()
 
     def _end_with_query(self) -> None:
@@ -144,7 +142,7 @@ class ExecutorFetching:
             self._keep_running(plans)
         except ConnectorError as error:
             _log.error("fetching on executors ends: %s", error)
-            self._error = error
+            self.error = error
 
     def _keep_running(self, plans: Sequence[FetchPlan]) -> None:
         count = plans[0].share_of // len(plans)
@@ -249,7 +247,6 @@ class _Jobs:
             self._spark.addTag(self._tag)
 
     def interrupt(self) -> None:
-        """End the job that runs now."""
         try:
             if self._is_classic:
                 self._spark.sparkContext.cancelJobGroup(self._tag)
@@ -259,10 +256,7 @@ class _Jobs:
             _log.info("the job of fetchers cannot be interrupted: %s", error)
 
     def run(self, orders: Sequence[Mapping[str, Any]], plans: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Run a task for each order; return their answers. Raises what Spark raises.
-
-        As a function on rows: that needs neither pandas nor an RDD.
-        """
+        """Run a task for each order and return the answers. A function on rows needs neither pandas nor an RDD."""
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 
         def start(number: int) -> str:
@@ -279,7 +273,6 @@ class _Jobs:
             ended.set()
 
     def setting(self, name: str, default: str) -> str | None:
-        """Return a setting of Spark."""
         return self._spark.conf.get(name, default)
 
     def executors(self) -> tuple[int, int]:
@@ -299,7 +292,6 @@ class _Jobs:
             return 0, 0
 
     def session_is_stopped(self) -> bool:
-        """Return whether the session has ended."""
         try:
             self._spark.range(1).schema  # noqa: B018 - asked of Spark
         except Exception as error:  # noqa: BLE001 - PySpark's errors, and py4j's of a gateway that is gone
@@ -320,14 +312,10 @@ class FetcherSpread:
         self._more = 0
 
     def limits(self, executors: int, hosts: int) -> dict[str, int]:
-        """Return the part of an order that says how many may be beside an executor, and on a machine.
-
-        There are so many executors on so many hosts; 0 if that is not known.
-        """
+        """Return how many fetchers may be beside an executor, and on a machine; counts are 0 if they are not known."""
         return {"at_executor": self._most(executors), "on_machine": self._most(hosts)}
 
     def see(self, outcomes: Sequence[str]) -> None:
-        """Note what came of a job."""
         if STARTED in outcomes:
             self._more = 0
         elif DECLINED in outcomes:
@@ -350,7 +338,6 @@ def _log_wait(tasks: int, ended: threading.Event) -> None:
 
 
 def _tried(call: Callable[[], None]) -> bool:
-    """Return whether a call to the spool was answered."""
     try:
         call()
     except (OSError, ServiceUnavailableError) as error:

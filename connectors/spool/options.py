@@ -59,11 +59,7 @@ _URLS: Final = (
     "s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
     "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
 )
-LOCATION: Final[Kind[Path | str]] = Kind(
-    "location",
-    f"an absolute path, a file: URL, or {_URLS}",
-    _parse_location,
-)
+LOCATION: Final[Kind[Path | str]] = Kind("location", f"an absolute path, a file: URL, or {_URLS}", _parse_location)
 """A `Path`, or the URL of an object store in its normal form."""
 
 _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", _parse_endpoint)
@@ -79,7 +75,7 @@ def location_text(location: str | Path) -> str:
     except ValueError as error:
         # The location is not repeated: a URL may hold a secret.
         what = f"No spool can be there: {error if text else 'the text is empty'}"
-        raise OptionError("SPOOL_LOCATION", what, "LOCATION", f"Give a folder, or {_URLS}.") from None
+        raise OptionError("SPOOL_LOCATION", what, "LOCATION") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +85,9 @@ class ObjectStoreOptions:
     spool_endpoint: str | None = option(
         "spoolEndpoint",
         _ENDPOINT,
-        "For spools on object stores: where the store is, if it is not that of the cloud itself, such as MinIO or R2 "
-        "for s3, or an emulator on this machine. For gs: an emulator, which is asked without credentials. Like all "
-        "options of this kind it may also come from the environment (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT, "
-        "STORAGE_EMULATOR_HOST).",
+        "For spools on object stores: the store's URL, if it is not the cloud's own, such as MinIO or R2 for s3, or "
+        "an emulator on this machine (for gs: one that takes no credentials). All options of object stores may also "
+        "come from the environment: this one from AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or STORAGE_EMULATOR_HOST.",
         default=None,
     )
     spool_region: str | None = option(
@@ -101,9 +96,8 @@ class ObjectStoreOptions:
     spool_key_id: str | None = option(
         "spoolKeyId",
         STRING,
-        "For spools on s3: the access key id (AWS_ACCESS_KEY_ID). For az: the name of the account, where the URL does "
-        "not have it (AZURE_STORAGE_ACCOUNT_NAME). Without credentials among the options and in the environment those "
-        "of the machine are used.",
+        "For spools on s3: the access key id (AWS_ACCESS_KEY_ID). For az: the name of the account, if the URL does not "
+        "have it (AZURE_STORAGE_ACCOUNT_NAME). Without credentials in options or environment, the machine's are used.",
         default=None,
         sensitive=True,
     )
@@ -131,9 +125,9 @@ class ObjectStoreOptions:
     take_over: bool = option(
         "takeOver",
         BOOLEAN,
-        "For spools on object stores: true takes the spool from whatever query holds its lease, which then stops with "
-        "an error. Without it a query waits until the lease of one that has vanished with its machine expires (35 s). "
-        "On file systems a lock goes with its process, and this does nothing.",
+        "For spools on object stores: true takes the spool from the query that holds its lease, which then stops with "
+        "an error. Otherwise a query waits until the lease of one that vanished with its machine expires (35 s). Does "
+        "nothing on file systems, where a lock ends with its process.",
         default="false",
     )
 
@@ -161,7 +155,6 @@ def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) 
 
 
 def check_object_store_options(options: ObjectStoreOptions, location: Path | str, connector: str) -> None:
-    """Refuse options of object stores for a spool in a folder, or of another cloud, with `OptionError`."""
     kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
     options_of_kinds = {
         "spoolEndpoint": (options.spool_endpoint, ("s3", "gs", "az")),
@@ -231,7 +224,7 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
     spool_location: Path | str | None = option(
         "spoolLocation",
         LOCATION,
-        "Folder of the spool, or its URL on an object store: after the ack it holds the only copy of a message, so it "
+        "Folder of the spool, or its URL on an object store. After the ack it holds the only copy of a message, so it "
         "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
         "Required, unless spoolDurability is ephemeral.",
         default=None,
@@ -246,8 +239,8 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
     max_spool_bytes: int = option(
         "maxSpoolBytes",
         BYTES,
-        "Fetching pauses while the spool holds this much that no batch has begun on. It always goes on when nothing "
-        "is left to read.",
+        "Fetching pauses while the spool holds this many bytes that no batch has begun to read. It always continues "
+        "when nothing is left to read.",
         default="4g",
         minimum="1",
     )
@@ -261,27 +254,27 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
     )
     available_now: bool = available_now()
     max_records_per_trigger: int | None = option(
-        "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
+        "maxRecordsPerTrigger", INTEGER, "Maximum rows per batch.", default=None, minimum="1"
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         BYTES,
-        "The most bytes of a batch; a single row that is larger still passes.",
+        "Maximum bytes per batch; a single row that is larger still passes.",
         default=None,
         minimum="1",
     )
     partition_bytes: int = option(
-        "partitionBytes", BYTES, "A batch gets one partition for each so many bytes.", default="16mb", minimum="1"
+        "partitionBytes", BYTES, "Bytes per partition of a batch.", default="16mb", minimum="1"
     )
     max_partitions: int = option(
-        "maxPartitions", INTEGER, "The most partitions of a batch.", default="8", minimum="1", maximum="100000"
+        "maxPartitions", INTEGER, "Maximum partitions per batch.", default="8", minimum="1", maximum="100000"
     )
     dedup_horizon: float | None = option(
         "dedupHorizon",
         duration_or("auto"),
         "How long the id of a message is stored, by its publish time and since it was read, so that a redelivery gives "
-        "no second row. auto is the longest for which the service retains a message, the only bound that can be "
-        "proved; a shorter one is weaker.",
+        "no second row. auto is the longest time for which the service retains a message; a shorter time may let "
+        "duplicates through.",
         default="auto",
         minimum="10m",
         maximum="31d",
@@ -297,8 +290,8 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
     max_outstanding_bytes: int = option(
         "maxOutstandingBytes",
         BYTES,
-        "The most bytes of messages that a fetcher holds before they are durable. The fetcher itself counts them; a "
-        "single message that is larger still passes.",
+        "Maximum bytes of messages that a fetcher holds before they are durable; a single message that is larger still "
+        "passes.",
         default="128mb",
         minimum="1",
     )
@@ -397,12 +390,9 @@ S = TypeVar("S", bound=SpoolOptions)
 def parse_spool_options(
     cls: type[S], raw: Mapping[str, str], environ: Mapping[str, str], connector: str, *, streaming: bool | None
 ) -> S:
-    """Parse the options of a reader, but for the place of the spool: `place_spool` follows.
+    """Parse the options of a reader, but for the place of the spool: `place_spool` follows. Raises `OptionError`.
 
     Where `streaming` is None, only what streams and batch reads have in common is checked.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, or of the other kind of read.
     """
     names = _lower_names(raw)
     options = parse_options(cls, raw, environ, connector)
@@ -421,19 +411,16 @@ def parse_spool_options(
 def place_spool(options: S, raw: Mapping[str, str], environ: Mapping[str, str], connector: str, identity: str) -> S:
     """Return the options with the place of the spool; an ephemeral one is found again by the text `identity`.
 
-    Raises:
-        OptionError: spoolLocation is missing, or an option of object stores does not belong to it.
+    Raises `OptionError` if spoolLocation is missing, or an option of object stores does not belong to it.
     """
     folder = options.spool_location
     if folder is None:
         if options.spool_durability is SpoolDurability.DURABLE:
-            raise OptionError(
-                "OPTION_MISSING",
-                "The option spoolLocation is required",
-                connector,
+            action = (
                 "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
-                "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
+                "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk."
             )
+            raise OptionError("OPTION_MISSING", "The option spoolLocation is required", connector, action)
         folder = ephemeral_folder(connector, identity, environ)
     check_object_store_options(options, folder, connector)
     period = options.max_fetch_period

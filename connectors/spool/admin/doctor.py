@@ -18,8 +18,7 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.store.disk import check_protected
-from connectors.spool.store.local import FOLDER_NAMES
+from connectors.spool.store.disk import FOLDER_NAMES, check_protected
 
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
@@ -56,8 +55,7 @@ def _writable(folder: Path, root: str) -> str:
             os.link(Path(made, "first"), Path(made, "second"))
     except OSError as error:
         what = f"{folder} does not take files and links: {error.strerror}"
-        action = "Choose a spoolLocation that the user of the driver may write to."
-        raise SpoolError("SPOOL_NOT_WRITABLE", what, root, action) from None
+        raise SpoolError("SPOOL_NOT_WRITABLE", what, root) from None
     check_protected(root, FOLDER_NAMES)
     return f"{folder} takes files and links" + ("" if str(folder) == root else f"; {root} can be made there")
 
@@ -66,8 +64,7 @@ def _disk(folder: Path) -> str | ConnectorError:
     kind = _file_system(str(folder))
     if kind in _VOLATILE or str(folder).startswith(("/tmp", "/dev/shm")):  # noqa: S108 - it is warned of
         what = f"{folder} is on {kind} or for temporary files, and may be emptied with the machine or container"
-        fix = "Put the spool beside the checkpoint, on a disk that is as durable: after the ack it is the only copy."
-        return FindingError("SPOOL_VOLATILE", what, "", fix)
+        return FindingError("SPOOL_VOLATILE", what)
     return f"{kind}; executors on other machines must see it under the same path"
 
 
@@ -76,8 +73,7 @@ def _room(folder: Path, wanted_bytes: int) -> str | ConnectorError:
     if free >= wanted_bytes:
         return f"{free / 1e9:,.1f} GB free"
     what = f"{free / 1e9:,.1f} GB free, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB"
-    fix = "Make room, or lower maxSpoolBytes: a full disk stops fetching, and loses nothing."
-    return FindingError("SPOOL_LITTLE_ROOM", what, "", fix)
+    return FindingError("SPOOL_LITTLE_ROOM", what)
 
 
 def _file_system(path: str) -> str:
@@ -106,4 +102,4 @@ def _holder(store: Store) -> str | ConnectorError:
     if holder is None:
         return "nobody"
     what = f"a running query: {holder}{'' if holder.is_here else ', unless that has crashed'}"
-    return FindingError("SPOOL_IN_USE", what, "", "Stop that query before another is started on this spool.")
+    return FindingError("SPOOL_IN_USE", what)

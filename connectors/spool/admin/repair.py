@@ -15,7 +15,7 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.admin.survey import is_known, is_there, open_spool, require_identity
+from connectors.spool.admin.survey import is_spool_file, is_there, open_spool, require_identity
 from connectors.spool.fetching.placement import PLACEMENT_FOLDER
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, what_is_wrong
 from connectors.spool.ledger.identity import WIPING, SpoolIdentity, read_identity, replace_identity
@@ -26,7 +26,7 @@ from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, writer_lo
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
+from connectors.spool.store.disk import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
 _FOLDERS = ("epochs", "ledger", "inbox", PLACEMENT_FOLDER, "ids", MANIFEST_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER)
@@ -37,8 +37,8 @@ _FOLDERS = ("epochs", "ledger", "inbox", PLACEMENT_FOLDER, "ids", MANIFEST_FOLDE
 class Loss:
     """A segment that is quarantined, or would be.
 
-    Its rows had the positions from `first` to before `end`, equal if it was never admitted. So many were `committed`:
-    these are in the sink, and only a replay lacks them.
+    Its rows had the positions from `first` to before `end`, which are equal if it was never admitted. Those that were
+    `committed` are in the sink, and only a replay lacks them.
     """
 
     segment: str
@@ -83,10 +83,7 @@ def repair(path: str) -> list[Loss]:
 
 
 def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
-    """Quarantine the segments of these names, as errors and `verify` print them; return what was given up.
-
-    Raises as `adopt` does, and if one is whole or unknown.
-    """
+    """Quarantine the segments of these names. Raises as `adopt` does, and if one is whole or unknown."""
     with _repairing(path) as (store, identity, state):
         damaged = dict(_damage(store, state, store.name_of(name)) for name in names)
         return _quarantine(store, identity, damaged)
@@ -115,11 +112,10 @@ def old_place(path: str) -> str | None:
 
 
 def wipe(path: str) -> Wiping:
-    """Delete a spool with all that it holds; also one that an interrupted wiping has left.
+    """Delete the files of a spool, and nothing else; also of one that an interrupted wiping has left.
 
-    The identity goes first: what a crash leaves is no spool, and no query takes it for one. A file tells the next
-    wiping that this was one, so that no other folder is ever wiped. What is no part of a spool is left. Raises
-    `SpoolInUseError` if a query or a fetcher uses it, `SpoolError` if there is no spool.
+    The identity goes first, so that no query uses what a crash leaves. A file tells the next wiping that this was a
+    spool. Raises `SpoolInUseError` if a query or a fetcher uses it, `SpoolError` if there is no spool.
     """
     store = open_store(path)
     if not _is_half_wiped(store):
@@ -137,16 +133,13 @@ def wipe(path: str) -> Wiping:
     if not store.has_locks:
         store.delete(LEASE_NAME)  # only now: to release the lease writes it
     store.delete(WIPING)
-    left = sorted(name for name in store.sizes() if not is_known(store, name))
+    left = sorted(name for name in store.sizes() if not is_spool_file(store, name))
     return Wiping(files, tuple(left or store.remove_root()))
 
 
 @contextlib.contextmanager
 def unused(path: str) -> Iterator[SpoolIdentity]:
-    """Return the identity of a spool that no query and no fetcher uses, nor can begin to use meanwhile.
-
-    Raises `SpoolInUseError` if one does, `SpoolError` if there is no spool.
-    """
+    """Return the identity of a spool, which no query or fetcher can use meanwhile; raises as `wipe` does."""
     store, identity = open_spool(path)
     with _unused(store):
         yield identity
@@ -155,10 +148,9 @@ def unused(path: str) -> Iterator[SpoolIdentity]:
 @contextlib.contextmanager
 def _unused(store: Store) -> Iterator[None]:
     with _locked(store):
-        if busy := _running_fetchers(store):
+        if busy := [name for name in store.folders("inbox") if store.is_locked(f"inbox/{name}")]:
             what = f"A fetcher still writes to this spool: {busy[0]}"
-            action = "Stop the query, and wait a moment until its fetchers have ended."
-            raise SpoolInUseError("SPOOL_IN_USE", what, store.location, action)
+            raise SpoolInUseError("SPOOL_IN_USE", what, store.location)
         yield
 
 
@@ -169,14 +161,10 @@ def _is_half_wiped(store: Store) -> bool:
     return False
 
 
-def _running_fetchers(store: Store) -> list[str]:
-    return [name for name in store.folders("inbox") if store.is_locked(f"inbox/{name}")]
-
-
 def _wipe_files(store: Store) -> int:
     """Delete the files of a spool, folder by folder, then the empty folders; return how many files there were."""
     last = {WIPING, LOCK_NAME, LEASE_NAME}
-    names = [name for name in store.sizes() if is_known(store, name) and name not in last]
+    names = [name for name in store.sizes() if is_spool_file(store, name) and name not in last]
     place = {folder: index for index, folder in enumerate(_FOLDERS)}
     for name in sorted(names, key=lambda name: (place.get(name.partition("/")[0], len(place)), name)):
         store.delete(name)
@@ -187,7 +175,6 @@ def _wipe_files(store: Store) -> int:
 
 @contextlib.contextmanager
 def _locked(store: Store) -> Iterator[None]:
-    """Hold the lock of a spool, so that no query uses it."""
     lock = writer_lock(store, os.getpid())
     lock.acquire()
     try:
@@ -206,11 +193,10 @@ def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity, LedgerState]]:
 
 def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
     """Return what is wrong with a segment; raise if it is whole, or none."""
-    where, entry = f"{store.root}/{name}", state.segment(name)
+    where, entry = f"{store.root}/{name}", state.segments.find(name)
     exists = entry is not None or (_SEGMENT_NAME.fullmatch(name) and state.is_waiting(name) and store.exists(name))
     if not exists:
-        action = "Give a name as connectors spool verify prints it: inbox/FETCHER/NUMBER.arrow."
-        raise SpoolError("SPOOL_NO_SUCH_SEGMENT", "The spool has no such segment", where, action)
+        raise SpoolError("SPOOL_NO_SUCH_SEGMENT", "The spool has no such segment", where)
     quarantined = entry is not None and entry.quarantined
     if not quarantined:
         try:
@@ -235,7 +221,7 @@ def _quarantine(store: Store, identity: SpoolIdentity, damaged: dict[str, SpoolD
 def _losses(state: LedgerState, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:
     losses = []
     for name, error in damaged.items():
-        entry = state.segment(name)
+        entry = state.segments.find(name)
         first, end = (0, 0) if entry is None else (entry.base, entry.end)
         committed = min(max(state.committed - first, 0), end - first)
         losses.append(Loss(name, first, end, committed, what_is_wrong(error)))
@@ -266,7 +252,6 @@ def _is_same_folder(old: str, new: str) -> bool:
 
 
 def _can_see(location: str) -> bool:
-    """Return whether there may be a spool at a location, and what is there can be read from here."""
     if "://" in location:
         with contextlib.suppress(ConnectorError, OSError):
             open_store(location, "adopt").exists(IDENTITY_NAME)

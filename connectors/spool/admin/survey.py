@@ -31,7 +31,7 @@ from connectors.spool.store.base import Store, StoreAccess
 NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
 _LOST: Final = ("segment", "first", "end", "rows", "error")
-_KNOWN = re.compile(
+_FILE_NAME = re.compile(
     rf"{PLACEMENT_NAMES}|spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|manifests/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
 )
 
@@ -206,7 +206,6 @@ def _fetcher(state: LedgerState, name: str, numbers: Iterable[int]) -> dict[str,
 
 
 def open_spool(location: str, owner: str = "", access: StoreAccess | None = None) -> tuple[Store, SpoolIdentity]:
-    """Return the store of a spool, and its identity. SpoolError: there is none, or it is damaged."""
     store = open_store(location, owner, access)
     return store, require_identity(store)
 
@@ -226,7 +225,7 @@ def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> 
         for left in reversed(range(_TRIES)):
             taken = time.monotonic()
             # Before the ledger: what is admitted in between is then counted once, not twice or never.
-            inbox = {fetcher: segment_numbers(store, fetcher) for fetcher in store.list("inbox")}
+            inbox = {fetcher: segment_numbers(store, fetcher).tolist() for fetcher in store.list("inbox")}
             state = read_state(store, identity.spool)
             names = (segment_name(fetcher, number) for fetcher, numbers in inbox.items() for number in numbers)
             infos = {name: _info(store, name) for name in names if state.is_waiting(name)}
@@ -307,10 +306,9 @@ def _ready_bytes(store: Store, state: LedgerState) -> int:
     return total
 
 
-def is_known(store: Store, name: str) -> bool:
-    """Return whether a file of a spool may have this name."""
+def is_spool_file(store: Store, name: str) -> bool:
     lock = LOCK_NAME if store.has_locks else LEASE_NAME
-    return name == lock or _KNOWN.fullmatch(name) is not None or store.is_own_name(name)
+    return name == lock or _FILE_NAME.fullmatch(name) is not None or store.is_own_name(name)
 
 
 def is_there(location: str) -> bool:

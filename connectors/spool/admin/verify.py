@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
-from connectors.spool.admin.survey import NOT_FOUND, is_known, require_identity
+from connectors.spool.admin.survey import NOT_FOUND, is_spool_file, require_identity
 from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
 from connectors.spool.ledger.identity import IS_CACHE, SpoolIdentity
 from connectors.spool.ledger.ledger import foreign_segment
-from connectors.spool.ledger.records import claimed_epochs, read_claim, read_record, record_name
+from connectors.spool.ledger.records import claimed_epochs, read_claim, read_record, record_name, record_numbers
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.dedup_index import IdRun, run_name
@@ -27,10 +27,9 @@ from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER
+from connectors.spool.store.disk import QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
 _HISTORY = "Nothing to restore. If no one has changed the file, check the disk."
-_RESTORE = "Restore it from a backup."
 
 
 class Severity(StrEnum):
@@ -42,7 +41,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """Something that is not as it should be, in a file of the spool.
 
     Its code is that of the error that a query stops with, or names the kind of finding.
@@ -55,7 +54,7 @@ class Finding:
     action: str = ""
 
     @classmethod
-    def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> Finding:
+    def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> FileFinding:
         """Return the finding for an error; a note is history, so the advice of the error does not hold."""
         if severity is Severity.NOTE:
             what = f"{error.what}; a newer one replaces it, and no query reads it"
@@ -70,11 +69,10 @@ class Verification:
     spool: str | None
     files: int
     bytes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[FileFinding, ...]
 
     @property
     def sound(self) -> bool:
-        """Whether there is no damage."""
         return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
 
@@ -84,7 +82,7 @@ def verify(path: str) -> Verification:
     Raises `ConnectorError` if there is no spool or its store cannot be used, and `OSError` if that does not answer.
     """
     store = open_store(path, "verify")
-    findings: list[Finding] = []
+    findings: list[FileFinding] = []
     identity: SpoolIdentity | None = None
     try:
         # Before anything is listed: a folder that is no spool may hold millions of files.
@@ -92,7 +90,7 @@ def verify(path: str) -> Verification:
     except SpoolError as error:
         if error.code in {NOT_FOUND, IS_CACHE}:
             raise
-        findings.append(Finding.of("spool.json", error))
+        findings.append(FileFinding.of("spool.json", error))
     files = store.sizes()
     if identity is not None:
         findings += _check_all(store, identity)
@@ -102,20 +100,20 @@ def verify(path: str) -> Verification:
     return Verification(identity.spool if identity else None, len(files), sum(files.values()), tuple(findings))
 
 
-def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
+def _check_all(store: Store, identity: SpoolIdentity) -> list[FileFinding]:
     findings = [*_check_claims(store, identity), *_check_notes(store)]
     if identity.location != store.location:
         what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
-        findings.append(Finding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt"))
+        findings.append(FileFinding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt"))
     try:
         state = read_state(store, identity.spool)
     except SpoolError as error:
         records = list(_check_records(store, identity, Severity.DAMAGE))
         name = store.name_of(error.where)
-        return [*findings, *(records or [Finding.of(name if is_known(store, name) else "ledger", error)])]
+        return [*findings, *(records or [FileFinding.of(name if is_spool_file(store, name) else "ledger", error)])]
     except OSError as error:
         what = f"It cannot be read: {error.strerror}"
-        return [*findings, Finding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", what)]
+        return [*findings, FileFinding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", what)]
     findings += _check_records(store, identity, Severity.NOTE)
     live = [*_check_segments(store, identity, state), *_check_runs(store, state)]
     if live:
@@ -127,11 +125,11 @@ def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
     return findings + live
 
 
-def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
+def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[FileFinding]:
     try:
         epochs = claimed_epochs(store)
     except SpoolError as error:
-        yield Finding.of("epochs", error)
+        yield FileFinding.of("epochs", error)
         return
     for epoch in epochs:
         # Only the newest claim is read by a start.
@@ -139,32 +137,29 @@ def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
         try:
             read_claim(store, identity.spool, epoch)
         except SpoolError as error:
-            yield Finding.of(f"epochs/{epoch}", error, severity)
+            yield FileFinding.of(f"epochs/{epoch}", error, severity)
 
 
-def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
+def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[FileFinding]:
     """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
-    epochs = filter(NUMBER_NAME.fullmatch, store.list("ledger"))
-    numbers = (
-        (epoch, number) for epoch in epochs for number in filter(NUMBER_NAME.fullmatch, store.list(f"ledger/{epoch}"))
-    )
-    for epoch, number in numbers:
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
-            try:
-                read_record(store, identity.spool, int(epoch), int(number))
-            except SpoolError as error:
-                yield Finding.of(record_name(int(epoch), int(number)), error, severity)
+    for epoch in map(int, filter(NUMBER_NAME.fullmatch, store.list("ledger"))):
+        for number in record_numbers(store, epoch):
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
+                try:
+                    read_record(store, identity.spool, epoch, number)
+                except SpoolError as error:
+                    yield FileFinding.of(record_name(epoch, number), error, severity)
 
 
-def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:
+def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[FileFinding]:
     for name, digest in expected_segments(store, state).items():
         try:
             _check_segment(store, identity, name, digest)
         except SpoolError as error:
-            yield Finding.of(name, error)
+            yield FileFinding.of(name, error)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             what = f"A segment with right checksums cannot be read: {type(error).__name__}: {error}"
-            yield Finding(Severity.DAMAGE, name, "SPOOL_SEGMENT_DAMAGED", what, _RESTORE)
+            yield FileFinding.of(name, SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, name))
 
 
 def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str | None) -> None:
@@ -174,48 +169,49 @@ def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str
     keys, sizes = reader.index()
     if not rows == len(keys) == len(sizes) == info.rows or int(sizes.sum()) != info.bytes:
         what = f"A segment says that it has {info.rows} rows, its blocks have {rows} and its index has {len(keys)}"
-        raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}", _RESTORE)
+        raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}")
     if reader.spool != identity.spool or info.source >= len(identity.sources):
         raise foreign_segment(reader, f"{store.root}/{name}")
 
 
-def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
+def _check_runs(store: Store, state: LedgerState) -> Iterator[FileFinding]:
     for entry in state.runs:
         name = run_name(entry.name)
         try:
             run = IdRun.load(store, entry)
         except SpoolError as error:
-            yield Finding.of(name, error)
+            yield FileFinding.of(name, error)
             continue
         ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
         for kind, ascends in ascending.items():
             if not bool(np.all(ascends)):
                 what = f"The {kind} of a run of ids do not ascend, so searches would miss some"
-                yield Finding(Severity.DAMAGE, name, "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
+                yield FileFinding(Severity.DAMAGE, name, "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
 
 
-def _check_notes(store: Store) -> Iterator[Finding]:
+def _check_notes(store: Store) -> Iterator[FileFinding]:
     """Report what was given up; a damaged note is reported under its own name."""
     try:
         for note in read_notes(store):
             place = f" at positions {note['first']} to {note['end'] - 1}" if note["first"] < note["end"] else ""
             what = f"{note['rows'] or 'an unknown number of'} rows{place}: {note['error']}"
-            yield Finding(Severity.LOSS, note["segment"], "SPOOL_SEGMENT_QUARANTINED", what)
+            yield FileFinding(Severity.LOSS, note["segment"], "SPOOL_SEGMENT_QUARANTINED", what)
     except SpoolError as error:
-        yield Finding.of(QUARANTINE_FOLDER, error)
+        yield FileFinding.of(QUARANTINE_FOLDER, error)
 
 
-def _check_names(store: Store, files: dict[str, int]) -> Iterator[Finding]:
+def _check_names(store: Store, files: dict[str, int]) -> Iterator[FileFinding]:
     """Report files that are no part of a spool, left over, or open to others."""
     for name in files:
         try:
             mode = store.permissions(name)
         except FileNotFoundError:
             continue
-        if not is_known(store, name):
-            yield Finding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
+        if not is_spool_file(store, name):
+            yield FileFinding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
         elif name.startswith(f"{TEMPORARY_FOLDER}/"):
-            yield Finding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", "It is being written, or a process died with it")
+            what = "It is being written, or a process died with it"
+            yield FileFinding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", what)
         elif mode is not None and mode & 0o077:
             what = f"Others than its owner may use it (mode {mode:o})"
-            yield Finding(Severity.NOTE, name, "SPOOL_OPEN_TO_OTHERS", what, "chmod -R go= on the spool")
+            yield FileFinding(Severity.NOTE, name, "SPOOL_OPEN_TO_OTHERS", what, "chmod -R go= on the spool")

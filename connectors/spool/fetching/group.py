@@ -43,7 +43,7 @@ from connectors.spool.fetching.messages import (
 )
 from connectors.spool.fetching.room import next_allowance, share_of
 from connectors.spool.store import open_store
-from connectors.spool.store.local import TEMPORARY_FOLDER
+from connectors.spool.store.disk import TEMPORARY_FOLDER
 
 _log = logging.getLogger(__name__)
 

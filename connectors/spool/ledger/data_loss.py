@@ -1,9 +1,9 @@
 """Lost rows: they stop the query, or are given up with a record and a warning (``failOnDataLoss``, rule R9).
 
 A damaged or missing segment that is given up goes to the quarantine: ``quarantine/<fetcher>-<n>.arrow`` is the file as
-it was, if there was one, ``.json`` tells what was lost. The order is: copy, record, delete; the next start repeats what
-a crash cut off. A segment that was never admitted is admitted without rows; an admitted one loses its digest in a
-snapshot, at which an older version of this pack stops. All other rows keep their positions.
+it was, ``.json`` tells what was lost. The order is: copy, record, delete; the next start repeats what a crash cut off.
+A segment that was never admitted is admitted without rows; an admitted one loses its digest in a snapshot. All other
+rows keep their positions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
@@ -31,10 +32,14 @@ from connectors.spool.segments.dedup_index import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import QUARANTINE_FOLDER
+from connectors.spool.store.disk import QUARANTINE_FOLDER
 
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+SegmentNumbers = npt.NDArray[np.int64]
+_ENDING = ".arrow\n"
+_LONGEST_NAME = 18 + len(".arrow")
+"""Of a segment: its number has 64 bits."""
 _NOTE = {"segment": str, "first": int, "end": int, "rows": int, "error": str, "time": int}
 
 
@@ -53,14 +58,14 @@ class DataLossPolicy:
 
         Raises `SpoolDamagedError` for what may not be given up, `SpoolFencedError` if another writer took the spool.
         """
-        given_up: set[str] = set()
+        quarantined_files: set[str] = set()
         while True:
             try:
                 return work()
             except SpoolDamagedError as error:
-                if error.where in given_up:  # it is no segment that could be given up
+                if error.where in quarantined_files:  # it is no segment that could be given up
                     raise
-                given_up.add(error.where)
+                quarantined_files.add(error.where)
                 self._give_up(error)
 
     def begin(self, first: int) -> int:
@@ -119,7 +124,7 @@ class DataLossPolicy:
         if not can_be_quarantined(error):
             raise error
         with self._giving_up:
-            entry = ledger.state.segment(name)
+            entry = ledger.state.segments.find(name)
             waiting = entry is None and ledger.state.is_waiting(name)
             if entry is None and not waiting:
                 return
@@ -156,7 +161,7 @@ def expected_segments(store: Store, state: LedgerState) -> dict[str, str | None]
 
 def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
     """Quarantine segments of a spool that was taken over for a repair (see `take_over`)."""
-    for name in (name for name in damaged if ledger.state.segment(name) is None):
+    for name in (name for name in damaged if ledger.state.segments.find(name) is None):
         _quarantine_waiting(ledger.store, name, damaged[name])
     _quarantine_admitted(ledger, damaged)
 
@@ -164,7 +169,7 @@ def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None
 def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
     """Quarantine those of the segments that are admitted: copy them, record the losses by one snapshot, delete them."""
     store = ledger.store
-    entries = sorted(filter(None, map(ledger.state.segment, damaged)), key=lambda entry: entry.ordinal)
+    entries = sorted(filter(None, map(ledger.state.segments.find, damaged)), key=lambda entry: entry.ordinal)
     added: list[IdRun] = []
     for entry in entries:
         added += [IdRun.load(store, run) for run in _keep_ids(ledger, entry)]
@@ -198,7 +203,6 @@ def what_is_wrong(error: ConnectorError) -> str:
 
 
 def quarantined_rows(store: Store) -> dict[str, int]:
-    """Return the names of the quarantined segments, with their numbers of rows; raises as `read_notes`."""
     return {note["segment"]: note["rows"] for note in read_notes(store)}
 
 
@@ -214,16 +218,23 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
             yield decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine", _NOTE)
 
 
-def segment_numbers(store: Store, fetcher: str) -> list[int]:
-    """Return the numbers of the durable segments of a fetcher, admitted or not."""
-    stems = (name.partition(".")[0] for name in store.names(f"inbox/{fetcher}"))
-    return [int(stem) for stem in stems if NUMBER_NAME.fullmatch(stem)]
+def segment_numbers(store: Store, fetcher: str) -> SegmentNumbers:
+    """Return the numbers of the durable segments of a fetcher, admitted or not, in any order."""
+    names = store.names(f"inbox/{fetcher}")
+    # There may be a million: where all are names of segments, no Python object is made for one.
+    text = "\n".join((*names, "")).replace(_ENDING, "\n")
+    if text.isascii() and text.replace("\n", "").isdecimal() and max(map(len, names)) <= _LONGEST_NAME:
+        numbers = np.fromstring(text, np.int64, sep="\n")
+        if len(numbers) == len(names):
+            return numbers
+    stems = [name.partition(".")[0] for name in names]
+    return np.array([stem for stem in stems if NUMBER_NAME.fullmatch(stem)], np.str_).astype(np.int64)
 
 
 def waiting_names(store: Store, state: LedgerState) -> Iterator[str]:
     """Yield the names of all segments that are not admitted, also of those that are missing between others."""
     for fetcher in store.list("inbox"):
-        highest = max(segment_numbers(store, fetcher), default=-1)
+        highest = int(segment_numbers(store, fetcher).max(initial=-1))
         for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
             yield segment_name(fetcher, number)
 

@@ -12,12 +12,8 @@ from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, is_lock
 from connectors.spool.segments.shapes import is_hex
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import (
-    IDENTITY_NAME,
-    QUARANTINE_FOLDER,
-    TEMPORARY_FOLDER,
-    is_temporary_name,
-)
+from connectors.spool.store.disk import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
+from connectors.spool.store.local import is_temporary_name
 
 IS_CACHE = "SPOOL_IS_CACHE"
 """The code of the error for a folder that is no spool, but the cache of a Kinesis query."""
@@ -55,29 +51,18 @@ def read_identity(store: Store) -> SpoolIdentity | None:
     except FileNotFoundError:
         parts = [folder for folder in ("epochs", "ledger", "inbox", "ids", "manifests") if store.list(folder)]
         if parts == ["inbox"] and not store.exists(WIPING):
-            raise _cache(store) from None
+            what = (
+                "The folder is not a spool with a ledger, but the cache of a Kinesis query with consumerMode=efo: "
+                "all that it holds is in Kinesis too"
+            )
+            raise SpoolError(IS_CACHE, what, store.root) from None
         if parts:
             what = "The folder has parts of a spool and its identity is missing"
-            action = (
-                "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own."
-            )
-            raise SpoolDamagedError("SPOOL_IDENTITY_MISSING", what, where, action) from None
+            raise SpoolDamagedError("SPOOL_IDENTITY_MISSING", what, where) from None
         return None
     store.keep_root()
     sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
     return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key)
-
-
-def _cache(store: Store) -> SpoolError:
-    return SpoolError(
-        IS_CACHE,
-        "The folder is not a spool with a ledger, but the cache of a Kinesis query with consumerMode=efo: all that it "
-        "holds is in Kinesis too",
-        store.root,
-        "There is nothing to inspect, verify or repair: that query checks each file, and polls what is damaged or "
-        "gone. To free the disk, stop the query and delete the folder. Give a query of another connector a "
-        "spoolLocation of its own.",
-    )
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
@@ -97,16 +82,13 @@ def check_source(store: Store, identity: SpoolIdentity, connector: str, sources:
     """Raise `SpoolError` if a spool belongs to other sources, or was moved or copied here."""
     if (identity.connector, identity.sources) != (connector, sources):
         held, read = f"{identity.connector} {', '.join(identity.sources)}", f"{connector} {', '.join(sources)}"
-        action = "Give each source a spoolLocation of its own."
-        raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root, action)
+        raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root)
     if identity.location != store.location:
         what = f"The spool was made in {identity.location}; it was moved or copied here"
-        action = "To use it here, run connectors spool adopt, which ends its use there: two copies must never run."
-        raise SpoolError("SPOOL_MOVED", what, store.location, action)
+        raise SpoolError("SPOOL_MOVED", what, store.location)
 
 
 def check_identity(store: Store, spool: str) -> None:
-    """Raise `SpoolError` if the store does not have this spool, or has another one."""
     identity = read_identity(store)
     if identity is None:
         raise missing_spool(store.root)
@@ -135,8 +117,7 @@ def refuse_foreign_folder(store: Store) -> None:
     names += [name for name in marks if not _is_own(store, name)]
     if names and read_identity(store) is None:
         what = "The folder is no spool, and has something under a name that a spool would use; nothing was changed"
-        action = "Give spoolLocation a folder of its own, such as a new one."
-        raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}", action)
+        raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}")
 
 
 def _is_own(store: Store, name: str) -> bool:

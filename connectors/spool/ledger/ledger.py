@@ -1,9 +1,8 @@
 """The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
 
-A record is durable before Spark sees any effect of it. One thread puts each record, and publishes the state after it,
-which never changes: calls of Spark read it without a lock, and never wait for one another's work. Who wants a record
-asks for it and waits until it is durable; those who wait together share a record. The thread puts records and
-manifests, and does nothing else: what a record makes useless is deleted by whoever calls `clean`.
+A record is durable before Spark sees any effect of it. One thread puts records and manifests, and publishes the state
+after each record, which never changes: calls of Spark read it without a lock. Callers ask for a record and wait until
+it is durable; those that wait together share one. What a record makes useless is deleted by whoever calls `clean`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Unsettled:
-    """A record that was not put yet, or of which that is unknown; and the state after it."""
+    """A record whose put has not finished, or whose outcome is unknown, with the state that follows from it."""
 
     record: Mapping[str, Any]
     state: LedgerState
@@ -129,7 +128,6 @@ class Ledger:
                 return admitted
 
     def commit(self, position: int) -> None:
-        """Record that Spark has committed all rows below a position."""
         if position > self.state.committed:
             failpoint("ledger.before_commit")
             self.append(lambda state: {"commit": position} if position > state.committed else None)
@@ -200,7 +198,6 @@ class Ledger:
         )
 
     def next_segment(self, fetcher: str) -> str:
-        """Return the name of the segment of a fetcher that is to be admitted next."""
         return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
 
     def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
@@ -265,7 +262,6 @@ class Ledger:
     # The thread that puts records.
 
     def _serve(self) -> None:
-        """Serve those who wait, in the order in which they asked."""
         requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
         while requests:
             together = requests[:1]
@@ -383,10 +379,8 @@ class Ledger:
 
 
 def foreign_segment(reader: SegmentReader, where: str) -> SpoolDamagedError:
-    """Return the error of a segment that belongs to another spool, or to a source that this one does not have."""
     what = f"A segment belongs to spool {reader.spool}, source {reader.info.source}"
-    action = "Find out how it came here, and move it away if it does not belong here."
-    return SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, where, action)
+    return SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, where)
 
 
 def read_row_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:

@@ -3,9 +3,8 @@
 A record is one line of JSON and one line with its checksum. It states its spool, epoch and number, so one that was
 moved, copied from another spool or restored from an old backup is detected.
 
-The lock of the spool can fail: a process may be paused, a network file system may lose locks. So every writer claims
-the next epoch, seals all earlier ones, and only then serves. A writer that was sealed finds the seal at its own next
-number, and stops.
+Locks can fail. So a writer claims the next epoch, seals all earlier ones, and only then serves. A writer that was
+sealed finds the seal at its own next number, and stops.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.errors import RESTORE, fenced_error, other_version, record_damaged
+from connectors.spool.errors import fenced_error, other_version, record_damaged
 from connectors.spool.segments.segment import checksum
 from connectors.spool.segments.shapes import (
     NUMBER_NAME,
@@ -89,8 +88,11 @@ _CLAIM = {"spool": str, "epoch": int, "nonce": str}
 
 
 def record_name(epoch: int, number: int) -> str:
-    """Return the name of a record in the store."""
     return f"ledger/{epoch}/{number}"
+
+
+def record_numbers(store: Store, epoch: int) -> list[int]:
+    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if NUMBER_NAME.fullmatch(name))
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -123,19 +125,13 @@ def decode(
 
 
 def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, Any]:
-    """Read a record and check that it is the one that belongs there.
-
-    Raises as `decode`, and `FileNotFoundError`.
-    """
+    """Read a record and check that it is the one that belongs there; raises as `decode`, and `FileNotFoundError`."""
     name = record_name(epoch, number)
     where = f"{store.root}/{name}"
     record = decode(store.read(name), where, shape=_PLACE)
     stated = (record.get("spool"), record.get("epoch"), record.get("number"))
     if stated != (spool, epoch, number):
-        raise record_damaged(
-            f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}",
-            where,
-        )
+        raise record_damaged(f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}", where)
     shape = {"snapshot": _SNAPSHOT, "seal": {}}.get(record["kind"], _RECORD)
     if part := misfit(record, shape):
         raise record_damaged(f"A record of the ledger has a right checksum and a wrong value: {part}", where)
@@ -155,7 +151,7 @@ def claimed_epochs(store: Store) -> list[int]:
     epochs = sorted(int(name) for name in store.list("epochs") if NUMBER_NAME.fullmatch(name))
     if epochs != list(range(1, len(epochs) + 1)):
         what = f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted"
-        raise SpoolDamagedError("SPOOL_CLAIM_MISSING", what, f"{store.root}/epochs", RESTORE)
+        raise SpoolDamagedError("SPOOL_CLAIM_MISSING", what, f"{store.root}/epochs")
     return epochs
 
 
@@ -180,17 +176,15 @@ def claim_epoch(store: Store, spool: str) -> EpochClaim:
 
 
 def read_claim(store: Store, spool: str, epoch: int) -> EpochClaim:
-    """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim", _CLAIM)
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
-        raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where, RESTORE)
+        raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where)
     return EpochClaim(epoch, claim["nonce"])
 
 
 def put_seal(store: Store, spool: str, epoch: int, number: int, claim: EpochClaim) -> bool:
-    """Put a seal at a number of an older epoch; return False if the number is taken."""
     by = [claim.epoch, claim.nonce]
     seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
     failpoint("fence.before_seal")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.errors import RESTORE
-from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
+from connectors.spool.ledger.data_loss import (
+    SegmentNumbers,
+    can_be_quarantined,
+    damaged_segments,
+    quarantine,
+    quarantined_rows,
+    segment_numbers,
+)
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import (
@@ -23,20 +26,15 @@ from connectors.spool.ledger.records import (
     put_seal,
     read_record,
     record_name,
+    record_numbers,
     while_newest,
 )
 from connectors.spool.ledger.segment_log import MANIFEST_FOLDER, SegmentEntry, manifest_name, read_segments
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, WriterStart
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
-from connectors.spool.segments.shapes import NUMBER_NAME
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import TEMPORARY_FOLDER
-
-_Numbers = npt.NDArray[np.int64]
-_ENDING = ".arrow\n"
-_LONGEST_NAME = 18 + len(".arrow")
-"""Of a segment: its number has 64 bits."""
+from connectors.spool.store.disk import TEMPORARY_FOLDER
 
 
 class _Reading(NamedTuple):
@@ -69,7 +67,7 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
         state = _seal_and_read(store, identity.spool, claim, seen)
         index = DedupIndex()
         index.load(store, state.runs)
-        inbox = {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+        inbox = {fetcher: segment_numbers(store, fetcher) for fetcher in store.list("inbox")}
         quarantined = quarantined_rows(store)
         _check_inbox(store, state, inbox, quarantined)
         _load_recent(store, state, index)
@@ -107,21 +105,17 @@ def _read_newest(store: Store, spool: str) -> _Reading:
                 raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from None
 
 
-def _numbers(store: Store, epoch: int) -> list[int]:
-    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if NUMBER_NAME.fullmatch(name))
-
-
 def _highest(store: Store, epoch: int) -> int:
-    return max(_numbers(store, epoch), default=-1)
+    return max(record_numbers(store, epoch), default=-1)
 
 
 def _read(store: Store, spool: str, last_epoch: int) -> _Reading:
     for epoch in range(last_epoch, 0, -1):
-        numbers = _numbers(store, epoch)
+        numbers = record_numbers(store, epoch)
         state = _state_from_snapshot(store, spool, epoch, numbers)
         if state is not None:
             return _Reading(state, {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
-    if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
+    if any(record_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
         raise _missing(store, "The newest snapshot of the ledger")
     return _Reading(LedgerState(spool), {epoch: _highest(store, epoch) for epoch in range(1, last_epoch + 1)})
 
@@ -184,26 +178,15 @@ def _seal(store: Store, spool: str, epoch: int, highest: int, claim: EpochClaim,
 
 
 def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
-    """Read the ids of admitted segments that are in no run yet."""
     for entry in state.since(state.runs_through):
         if not entry.quarantined:
             keys, _ = SegmentReader(store, entry.name, entry.digest).index()
             index.add(state.space(entry.source), keys, entry.published)
 
 
-def _numbers_of(names: Sequence[str]) -> _Numbers:
-    """Return the numbers in the names of segments, in any order; other names have none."""
-    # There may be a million: where all are names of segments, no Python object is made for one.
-    text = "\n".join((*names, "")).replace(_ENDING, "\n")
-    if text.isascii() and text.replace("\n", "").isdecimal() and max(map(len, names)) <= _LONGEST_NAME:
-        numbers = np.fromstring(text, np.int64, sep="\n")
-        if len(numbers) == len(names):
-            return numbers
-    stems = [name.partition(".")[0] for name in names]
-    return np.array([stem for stem in stems if NUMBER_NAME.fullmatch(stem)], np.str_).astype(np.int64)
-
-
-def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers], quarantined: Collection[str]) -> None:
+def _check_inbox(
+    store: Store, state: LedgerState, inbox: Mapping[str, SegmentNumbers], quarantined: Collection[str]
+) -> None:
     """Check that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
     for fetcher, numbers in inbox.items():
         last = state.fetchers.get(fetcher, -1)
@@ -213,7 +196,7 @@ def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers]
                 SegmentReader(store, segment_name(fetcher, number))
 
 
-def _delete_leftovers(store: Store, ledger: Ledger, inbox: Mapping[str, _Numbers]) -> None:
+def _delete_leftovers(store: Store, ledger: Ledger, inbox: Mapping[str, SegmentNumbers]) -> None:
     """Delete what earlier writers left: old records, orphaned runs and manifests, freed segments, temporary files."""
     failpoint("opening.before_clear")
     for epoch, numbers in _epochs_to_clear(store, ledger.claim.epoch):
@@ -242,14 +225,14 @@ def _epochs_to_clear(store: Store, before: int) -> list[tuple[int, list[int]]]:
     """
     epochs = []
     for epoch in range(before - 1, 0, -1):
-        numbers = _numbers(store, epoch)
+        numbers = record_numbers(store, epoch)
         if len(numbers) == 1 and numbers[0] > 0:
             break
         epochs.append((epoch, numbers))
     return epochs[::-1]
 
 
-def _clear_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers]) -> None:
+def _clear_inbox(store: Store, state: LedgerState, inbox: Mapping[str, SegmentNumbers]) -> None:
     """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
     admitted = {fetcher: state.fetchers[fetcher] for fetcher in inbox if fetcher in state.fetchers}
     for fetcher in inbox.keys() - admitted.keys():
@@ -276,4 +259,4 @@ def clear_temporary(store: Store) -> None:
 
 
 def _missing(store: Store, what: str) -> SpoolDamagedError:
-    return SpoolDamagedError("SPOOL_RECORD_MISSING", f"{what} is missing", f"{store.root}/ledger", RESTORE)
+    return SpoolDamagedError("SPOOL_RECORD_MISSING", f"{what} is missing", f"{store.root}/ledger")

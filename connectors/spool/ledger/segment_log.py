@@ -1,8 +1,8 @@
 """The segments that were admitted and not freed, and the manifests that hold them on disk.
 
-A spool may hold a million segments, of which a record changes few. So a snapshot only names *manifests*: sealed files,
-written once, with an Arrow record batch of some thousand entries. Segments are admitted and freed in one order: new
-ones come into a manifest at the end, a manifest goes when all of it is freed, and a number says where the others begin.
+A spool may hold a million segments. So a snapshot only names *manifests*: sealed files, written once, with an Arrow
+record batch of some thousand entries. Segments are admitted and freed in one order: new ones come into a manifest at
+the end, a manifest goes when all of it is freed, and a number says where the others begin.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.errors import RESTORE, record_damaged
+from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.records import ENTRY
+from connectors.spool.segments.dedup_index import Mask
 from connectors.spool.segments.segment import (
     PublishTimes,
     SealedKind,
@@ -39,7 +40,7 @@ from connectors.spool.segments.segment import (
     segment_name,
 )
 from connectors.spool.segments.shapes import misfit, whole
-from connectors.spool.store.base import Blobs
+from connectors.spool.store.base import Store
 
 MANIFEST_FOLDER: Final = "manifests"
 MANIFEST: Final = SealedKind(
@@ -48,7 +49,6 @@ MANIFEST: Final = SealedKind(
     "SPOOL_RECORD_DAMAGED",
     "SPOOL_RECORD_VERSION",
     "without it nothing says which rows are in the spool",
-    RESTORE,
     {"spool": str, **dict.fromkeys(("first", "base", "bytes_before"), int)},
 )
 MOST_ENTRIES = 8192
@@ -71,8 +71,6 @@ COLUMNS = pa.schema(
         pa.field("struck", pa.string()),
     ]
 )
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,10 @@ class SegmentEntry:
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
         return segment_name(self.fetcher, self.number)
 
     @property
     def end(self) -> int:
-        """The position after its last row."""
         return self.base + self.admitted_rows
 
     @property
@@ -118,20 +114,17 @@ class SegmentEntry:
 
     @classmethod
     def admitted(cls, info: SegmentInfo, duplicates: Mask, admitted_bytes: int) -> SegmentEntry:
-        """Return the entry of a segment that is being admitted; the ledger sets its position."""
         same = {name: getattr(info, name) for name in ("fetcher", "number", "source", "rows", "digest", "published")}
         count = int(np.count_nonzero(duplicates))
         mask = _pack_mask(duplicates) if count else None
         return cls(**same, admitted_rows=info.rows - count, bytes=admitted_bytes, duplicate_mask=mask)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as a JSON object."""
         value = {name: getattr(self, name) for name in self.__slots__}
         return {_ON_DISK.get(name, name): part for name, part in value.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
-        """Return the entry that `to_json` wrote."""
         if part := misfit(value, ENTRY):
             raise record_damaged(f"An entry of the ledger has a right checksum and a wrong value: {part}", "a segment")
         fields = {name: value[_ON_DISK.get(name, name)] for name in cls.__slots__}
@@ -176,15 +169,12 @@ class Manifest:
 
     @property
     def end(self) -> LogOffset:
-        """The offset after its last segment."""
         return self.offset(len(self._columns))
 
     def offset(self, index: int) -> LogOffset:
-        """Return the offset of one of its segments."""
         return LogOffset(self.begin.ordinal + index, int(self._bases[index]), int(self._bytes[index]))
 
     def entry(self, index: int) -> SegmentEntry:
-        """Return one of its segments."""
         entry = self._decoded.get(index)
         if entry is None:
             value = {name: self._columns.column(name)[index].as_py() for name in COLUMNS.names}
@@ -197,51 +187,39 @@ class Manifest:
         return entry
 
     def numbered(self, number: int) -> list[int]:
-        """Return which of its segments have a number."""
         return np.flatnonzero(self._columns.column("number").to_numpy() == number).tolist()
 
     def fetchers(self, first: int) -> set[str]:
-        """Return the fetchers of its segments from one on."""
         return set(self._columns.column("fetcher").slice(first).unique().to_pylist())
 
     def joined(self, first: int, following: Manifest) -> Manifest:
-        """Return one manifest, not written yet, of its segments from one on and of those that follow."""
         batches = [self._columns.slice(first), following._columns]
         [columns] = pa.Table.from_batches(batches).combine_chunks().to_batches()
         return Manifest(self.offset(first), columns)
 
     def quarantined(self, index: int) -> Manifest:
-        """Return the manifest, not written yet, in which a segment has no digest."""
         digests = self._columns.column("digest").to_pylist()
         digests[index] = ""
         at = COLUMNS.get_field_index("digest")
         columns = self._columns.set_column(at, COLUMNS.field(at), pa.array(digests, pa.string()))
         return Manifest(self.begin, columns)
 
-    def write(self, store: Blobs, spool: str, name: str) -> None:
+    def write(self, store: Store, spool: str, name: str) -> None:
         """Write it durably under a name that was never used. OSError: nothing was published."""
         failpoint("manifest.before_write")
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, COLUMNS) as stream:
             stream.write_batch(self._columns)
         ordinal, base, before = self.begin
-        file = SealedWriter(store, manifest_name(name), MANIFEST)
-        try:
+        with SealedWriter(store, manifest_name(name), MANIFEST) as file:
             file.section("entries", sink.getvalue())
             digest = file.publish({"spool": spool, "first": ordinal, "base": base, "bytes_before": before})
-        finally:
-            file.discard()
-        if digest is None:
-            raise FileExistsError(manifest_name(name))
         self.name, self.digest = name, digest
         failpoint("manifest.after_write")
 
     @classmethod
-    def read(cls, store: Blobs, spool: str, name: str, digest: str) -> Manifest:
-        """Read a manifest and check every byte.
-
-        Raises `FileNotFoundError`, and `SpoolDamagedError` if it is damaged or another one.
-        """
+    def read(cls, store: Store, spool: str, name: str, digest: str) -> Manifest:
+        """Read a manifest and check every byte; raises `FileNotFoundError` and `SpoolDamagedError`."""
         path = manifest_name(name)
         try:
             file = SealedReader(store, path, MANIFEST, digest)
@@ -289,7 +267,6 @@ class SegmentLog(Sequence[SegmentEntry]):
 
     @classmethod
     def of_manifests(cls, manifests: Sequence[Manifest], first: int, recent: Sequence[SegmentEntry] = ()) -> SegmentLog:
-        """Return the segments of some manifests from an ordinal on, and those after them."""
         log = cls(recent)
         log._manifests, log.first = tuple(manifests), first
         return log
@@ -316,18 +293,15 @@ class SegmentLog(Sequence[SegmentEntry]):
     __hash__ = None  # type: ignore[assignment]
 
     def appended(self, entries: Sequence[SegmentEntry]) -> SegmentLog:
-        """Return the log with more entries at its end."""
         first = self.first if len(self) or not entries else entries[0].ordinal
         return SegmentLog.of_manifests(self._manifests, first, [*self._recent, *entries])
 
     def from_ordinal(self, ordinal: int) -> SegmentLog:
-        """Return the log without the entries below an ordinal."""
         manifests = [manifest for manifest in self._manifests if manifest.end.ordinal > ordinal]
         recent = self._recent if manifests else self._recent[max(ordinal - self._recent_first, 0) :]
         return SegmentLog.of_manifests(manifests, ordinal, recent)
 
     def quarantined(self, ordinal: int) -> SegmentLog:
-        """Return the log in which an entry has no digest."""
         manifests, recent = list(self._manifests), list(self._recent)
         if ordinal >= self._recent_first:
             index = ordinal - self._recent_first
@@ -338,7 +312,6 @@ class SegmentLog(Sequence[SegmentEntry]):
         return SegmentLog.of_manifests(manifests, self.first, recent)
 
     def find(self, name: str) -> SegmentEntry | None:
-        """Return the entry of a segment; None if there is none."""
         match = _SEGMENT.fullmatch(name)
         if match is None:
             return None
@@ -347,7 +320,6 @@ class SegmentLog(Sequence[SegmentEntry]):
         return next((entry for entry in same_name if entry.ordinal >= self.first), None)
 
     def fetchers(self) -> set[str]:
-        """Return the fetchers that have segments in the spool."""
         names = {entry.fetcher for entry in self._recent}
         return names.union(*(manifest.fetchers(self._freed_of(manifest)) for manifest in self._manifests))
 
@@ -367,15 +339,12 @@ class SegmentLog(Sequence[SegmentEntry]):
         return SegmentLog.of_manifests(manifests, self.first)
 
     def unwritten(self) -> list[Manifest]:
-        """Return the manifests that are not written yet."""
         return [manifest for manifest in self._manifests if not manifest.name]
 
     def manifest_names(self) -> set[str]:
-        """Return the names of the manifests that are written."""
         return {manifest.name for manifest in self._manifests if manifest.name}
 
     def to_json(self) -> list[dict[str, str]]:
-        """Return names and digests of the manifests, which are all written and have all entries."""
         return [{"name": manifest.name, "digest": manifest.digest} for manifest in self._manifests]
 
     @property
@@ -395,15 +364,11 @@ class SegmentLog(Sequence[SegmentEntry]):
 
 
 def manifest_name(name: str) -> str:
-    """Return the name of a manifest in the store."""
     return f"{MANIFEST_FOLDER}/{name}"
 
 
-def read_segments(store: Blobs, snapshot: Mapping[str, Any]) -> SegmentLog:
-    """Return the segments of a snapshot.
-
-    Raises `SpoolDamagedError`, and `FileNotFoundError` if a manifest is missing.
-    """
+def read_segments(store: Store, snapshot: Mapping[str, Any]) -> SegmentLog:
+    """Return a snapshot's segments; raises `SpoolDamagedError`, and `FileNotFoundError` if a manifest is missing."""
     state = snapshot["state"]
     end = LogOffset(state["ordinal"], state["head"], state["bytes"])
     read = partial(Manifest.read, store, snapshot["spool"])
@@ -461,7 +426,6 @@ def _pack_mask(mask: Mask) -> str:
 
 
 def unpack_mask(text: str, rows: int) -> Mask:
-    """Return the mask of this many rows from its text: bits, compressed, in base 64."""
     try:
         bits = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), np.uint8)
     except (ValueError, zlib.error):

@@ -15,7 +15,7 @@ from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.segment_log import SegmentEntry, SegmentLog
 from connectors.spool.segments.dedup_index import RunEntry
 
-COMMITS_KEPT = 3
+COMMITS_RETAINED = 3
 """How many commits are remembered: what the last two of their batches hold is not freed (rule R6)."""
 
 QUARANTINED_SEGMENTS = "quarantined_segments"
@@ -90,23 +90,16 @@ class LedgerState:
         return self.commits[-1] if self.commits else 0
 
     def space(self, source: int) -> str:
-        """Return the name under which a source's ids of this epoch are compared."""
         return f"{source}.{self.dedup_epoch}"
-
-    def segment(self, name: str) -> SegmentEntry | None:
-        """Return the admitted segment of a name; None if there is none."""
-        return self.segments.find(name)
 
     def now(self, seen: SegmentEntry) -> SegmentEntry | None:
         """Return the present entry of an admitted segment that was seen earlier; None if it was freed."""
         return self.segments[seen.ordinal - self.segments.first] if seen.ordinal >= self.segments.first else None
 
     def since(self, ordinal: int) -> list[SegmentEntry]:
-        """Return the segments that were admitted from this ordinal on."""
         return self.segments[max(ordinal - self.segments.first, 0) :]
 
     def is_waiting(self, name: str) -> bool:
-        """Return whether a segment of this name is not admitted yet."""
         _, fetcher, file = name.split("/")
         return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
 
@@ -133,7 +126,6 @@ class LedgerState:
 
     @classmethod
     def from_snapshot(cls, record: Mapping[str, Any], segments: SegmentLog) -> LedgerState:
-        """Return the state in a snapshot record, with the segments that it has or names."""
         value = {name: part for name, part in record["state"].items() if name not in {"manifests", "live"}}
         value["segments"] = segments
         value["starts"] = [WriterStart(*start) for start in value["starts"]]
@@ -147,10 +139,8 @@ class LedgerState:
         What it admits is entries: those of a record from disk were parsed.
         """
         if record["base"] != self.head:
-            raise record_damaged(
-                f"A record begins at position {record['base']} and the ledger ends at {self.head}",
-                record_place(record),
-            )
+            what = f"A record begins at position {record['base']} and the ledger ends at {self.head}"
+            raise record_damaged(what, f"epoch {record['epoch']}, number {record['number']}")
         state = replace(self, epoch=record["epoch"], nonce=record["nonce"], number=record["number"])
         for name, change in _CHANGES.items():
             if name in record:
@@ -158,13 +148,7 @@ class LedgerState:
         return state
 
 
-def record_place(record: Mapping[str, Any]) -> str:
-    """Return which record it is, for errors."""
-    return f"epoch {record['epoch']}, number {record['number']}"
-
-
 def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
-    """Return the counters after one more segment, with this many rows, was quarantined."""
     more = {QUARANTINED_SEGMENTS: 1, QUARANTINED_ROWS: rows}
     return {**counters, **{name: counters.get(name, 0) + count for name, count in more.items()}}
 
@@ -200,25 +184,8 @@ def _admit(state: LedgerState, entries: Sequence[SegmentEntry]) -> LedgerState:
     )
 
 
-def _count(state: LedgerState, counters: Mapping[str, int]) -> LedgerState:
-    return replace(state, counters=dict(counters))
-
-
-def _commit(state: LedgerState, position: int) -> LedgerState:
-    return replace(state, commits=[*state.commits, position][-COMMITS_KEPT:])
-
-
 def _lay_out(state: LedgerState, layout: Sequence[int]) -> LedgerState:
     return replace(state, layouts=_pruned([*state.layouts, Layout(state.head, *layout)], state.oldest))
-
-
-def _seek(state: LedgerState, seek: Mapping[str, Any]) -> LedgerState:
-    return replace(state, seek=dict(seek))
-
-
-def _begin_dedup_epoch(state: LedgerState, epoch: int) -> LedgerState:
-    # No id of an earlier epoch is searched for again.
-    return replace(state, dedup_epoch=epoch, runs=[], runs_through=state.ordinal)
 
 
 def _swap_runs(state: LedgerState, change: Mapping[str, Any]) -> LedgerState:
@@ -245,11 +212,12 @@ def _forget(state: LedgerState, fetchers: Sequence[str]) -> LedgerState:
 
 _CHANGES: Final[Mapping[str, Callable[[LedgerState, Any], LedgerState]]] = {
     "admit": _admit,
-    "counters": _count,
-    "commit": _commit,
+    "counters": lambda state, counters: replace(state, counters=dict(counters)),
+    "commit": lambda state, position: replace(state, commits=[*state.commits, position][-COMMITS_RETAINED:]),
     "layout": _lay_out,
-    "seek": _seek,
-    "dedup_epoch": _begin_dedup_epoch,
+    "seek": lambda state, seek: replace(state, seek=dict(seek)),
+    # No id of an earlier epoch is searched for again.
+    "dedup_epoch": lambda state, epoch: replace(state, dedup_epoch=epoch, runs=[], runs_through=state.ordinal),
     "runs": _swap_runs,
     "free": _free,
     "forget": _forget,

@@ -26,7 +26,8 @@ from connectors.core.retry import WaitLog
 from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.records import SIDE_FORMAT, decode, encode
 from connectors.spool.segments.shapes import misfit
-from connectors.spool.store.base import Holder, LockFile, Store, Version, start_time
+from connectors.spool.store.base import Holder, Store, Version, start_time
+from connectors.spool.store.disk import LockFile
 
 _log = logging.getLogger(__name__)
 LOCK_NAME = "lock"
@@ -70,24 +71,13 @@ class SpoolLock:
         while not file.try_lock():
             holder = lock_holder(file.read(MOST_OF_A_LOCK))
             if (holder is not None and holder.jvm_lives) or time.monotonic() > deadline:
-                raise in_use_error(holder, f"{self._store.root}/{LOCK_NAME}", can_take_over=False)
+                raise in_use_error(holder, f"{self._store.root}/{LOCK_NAME}")
             time.sleep(_POLL)
-
-    def holder(self) -> Holder | None:
-        """Return the process that the lock file names, if it lives on this machine; raises `SpoolError`."""
-        try:
-            file = self._store.open_lock(LOCK_NAME, make=False)
-        except FileNotFoundError:
-            return None
-        with closing(file):
-            holder = lock_holder(file.read(MOST_OF_A_LOCK))
-        return holder if holder is not None and holder.lives else None
 
     def check(self) -> None:
         """Do nothing: nobody can take this lock away."""
 
     def release(self) -> None:
-        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -102,7 +92,8 @@ class _Lease(NamedTuple):
 class SpoolLease:
     """A lease on a spool; `jvm` is as in `SpoolLock`, and `take_over` takes it at once, whoever holds it.
 
-    It is renewed every `renew` seconds, and one that was not for `expire` may be taken by who reads it every `poll`.
+    It is renewed every `renew` seconds. If it has not been renewed for `expire` seconds, another process that polls it
+    every `poll` seconds may take it.
     """
 
     def __init__(
@@ -156,7 +147,6 @@ class SpoolLease:
             raise fenced_error(f"{self._store.root}/{LEASE_NAME}", self._lost_to)
 
     def release(self) -> None:
-        """Release the lease, so that the next query need not wait."""
         self._released.set()
         if self._thread is not None:
             self._thread.join()
@@ -175,7 +165,7 @@ class SpoolLease:
             ended = not holder.lives
             in_use = not ended and (holder.jvm_lives or watched > _GRACE)
         if in_use:
-            raise in_use_error(holder, f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
+            raise in_use_error(holder, f"{self._store.root}/{LEASE_NAME}")
         return ended
 
     def _put(self, version: Version | None) -> bool:
@@ -232,16 +222,21 @@ WriterLock = SpoolLock | SpoolLease
 
 
 def spool_holder(store: Store) -> Holder | None:
-    """Return who uses a spool; None if nobody does, as far as can be seen from this machine."""
+    """Return who uses a spool; None if nobody does, as far as this machine can see. Raises `SpoolError`."""
     if store.has_locks:
-        return SpoolLock(store, 0).holder()
+        try:
+            file = store.open_lock(LOCK_NAME, make=False)
+        except FileNotFoundError:
+            return None
+        with closing(file):
+            holder = lock_holder(file.read(MOST_OF_A_LOCK))
+        return holder if holder is not None and holder.lives else None
     data, _ = store.read_version(LEASE_NAME) or (None, None)
     free, holder, _ = _parse(data)
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
 def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLock:
-    """Return the lock or the lease of a spool, not taken yet."""
     if store.has_locks:
         return SpoolLock(store, jvm)
     return SpoolLease(store, jvm, take_over=take_over)
@@ -262,7 +257,6 @@ def spark_pid() -> int:
 
 
 def process_gone(pid: int) -> Callable[[], bool]:
-    """Return a function that returns whether a process, which lives now, has ended."""
     start = start_time(pid)
     return lambda: start_time(pid) != start
 

@@ -1,7 +1,7 @@
 """The ids already admitted, and the sorted files that hold them (rule R8).
 
 Per name space the index has sorted arrays: the runs on disk, in mapped memory, and the keys of segments that are in no
-run yet, in arrays that are merged as they grow, so that there are few of them.
+run yet, in arrays that are merged as they grow.
 
 A run is a sealed file: sections ``numbers`` (little-endian uint64, ascending over all of them), then sections
 ``hashes`` (16 bytes each, ascending), so that each part is one array in mapped memory.
@@ -27,7 +27,7 @@ from connectors.core.processes.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
 from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
 from connectors.spool.segments.shapes import is_time_range
-from connectors.spool.store.base import Blobs
+from connectors.spool.store.base import Store
 
 RUN = SealedKind(
     b"SPOOLIDS",
@@ -35,7 +35,6 @@ RUN = SealedKind(
     "SPOOL_ID_RUN_DAMAGED",
     "SPOOL_ID_RUN_VERSION",
     "without it messages that were delivered already would be delivered again",
-    "Restore the file from a backup of the spool.",
     {"space": str, "numbers": int, "hashes": int, "published": is_time_range},
 )
 _CHUNK = 1 << 20
@@ -43,12 +42,12 @@ _NUMBER_TYPE = np.dtype("<u8")
 _Key = TypeVar("_Key", np.uint64, np.bytes_)
 
 PORTIONS = 8
-"""So many portions has a horizon."""
+"""Portions per horizon."""
 _SHORTEST_HORIZON = 600.0
 _MICROSECONDS = 1_000_000
 
 _SAMPLED = 32
-"""One key in so many is in a guide: a quarter of a byte a key."""
+"""A guide has one key in this many: a quarter of a byte per key."""
 
 Mask = npt.NDArray[np.bool_]
 Guide = npt.NDArray[np.uint64]
@@ -60,7 +59,6 @@ _Guided = tuple[_Keys, Guide]
 
 
 def guide_of(array: _Keys) -> Guide:
-    """Return the guide of a sorted array of numbers or hashes, in memory of its own."""
     return _prefixes(array[::_SAMPLED])
 
 
@@ -114,21 +112,17 @@ class RunEntry:
 
     @property
     def ids(self) -> int:
-        """How many ids it has."""
         return self.numbers + self.hashes
 
     @property
     def bytes(self) -> int:
-        """The bytes that its ids take."""
         return self.numbers * _NUMBER_TYPE.itemsize + self.hashes * HASH_TYPE.itemsize
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> RunEntry:
-        """Return the entry that `to_json` wrote."""
         return cls(**{**value, "published": published_of(value["published"])})
 
 
@@ -143,7 +137,7 @@ class IdRun:
     hash_guide: Guide
 
     @classmethod
-    def load(cls, store: Blobs, entry: RunEntry) -> IdRun:
+    def load(cls, store: Store, entry: RunEntry) -> IdRun:
         """Map a run and check every byte; raises `SpoolDamagedError` if it is missing, damaged or another one."""
         file = SealedReader(store, run_name(entry.name), RUN, entry.digest)
         file.verify()
@@ -157,31 +151,25 @@ class IdRun:
 
 
 def run_name(name: str) -> str:
-    """Return the name of a run in the store."""
     return f"ids/{name}"
 
 
 def write_run(
-    store: Blobs, name: str, space: str, numbers: Iterable[Numbers], hashes: Iterable[Hashes], published: PublishTimes
+    store: Store, name: str, space: str, numbers: Iterable[Numbers], hashes: Iterable[Hashes], published: PublishTimes
 ) -> RunEntry:
     """Write a run durably; `name` is one within ``ids/`` that was never used.
 
     Numbers and hashes come in chunks, ascending over all of them, without repeats. OSError: nothing was published.
     """
     failpoint("ids.before_write")
-    file = SealedWriter(store, run_name(name), RUN)
-    try:
+    with SealedWriter(store, run_name(name), RUN) as file:
         counts = [_write_chunks(file, "numbers", numbers), _write_chunks(file, "hashes", hashes)]
         digest = file.publish({"space": space, "numbers": counts[0], "hashes": counts[1], "published": published})
-    finally:
-        file.discard()
-    if digest is None:
-        raise FileExistsError(run_name(name))
     failpoint("ids.after_write")
     return RunEntry(name, space, counts[0], counts[1], published, digest)
 
 
-def merge_runs(store: Blobs, name: str, runs: Sequence[IdRun]) -> RunEntry:
+def merge_runs(store: Store, name: str, runs: Sequence[IdRun]) -> RunEntry:
     """Merge runs of one name space into a new one, with some tens of MB of memory whatever their size."""
     published = reduce(wider, (run.entry.published for run in runs))
     numbers, hashes = _merged([run.numbers for run in runs]), _merged([run.hashes for run in runs])
@@ -198,7 +186,6 @@ def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def distinct(ascending: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return sorted keys without repeats."""
     keep = np.ones(len(ascending), np.bool_)
     keep[1:] = ascending[1:] != ascending[:-1]
     return ascending if keep.all() else ascending[keep]
@@ -242,7 +229,6 @@ class RecentIds:
         return sum(map(len, self.numbers)) + sum(map(len, self.hashes))
 
     def add(self, keys: IdKeys, published: PublishTimes) -> None:
-        """Add the keys of a segment."""
         # Unsorted as they come, so a stable sort, as `union` does it, would be slower.
         _push(self.numbers, distinct(keys.ascending_numbers))
         _push(self.hashes, distinct(np.sort(keys.hashes)))
@@ -250,7 +236,6 @@ class RecentIds:
         self.added_at = time.monotonic()
 
     def absorb(self, other: RecentIds) -> None:
-        """Add all keys of another one."""
         for array in other.numbers:
             _push(self.numbers, array)
         for array in other.hashes:
@@ -258,8 +243,7 @@ class RecentIds:
         self.published = wider(self.published, other.published)
         self.added_at = max(self.added_at, other.added_at)
 
-    def write(self, store: Blobs, name: str, space: str) -> RunEntry:
-        """Write all keys as one run."""
+    def write(self, store: Store, name: str, space: str) -> RunEntry:
         return write_run(store, name, space, [union(self.numbers)], [union(self.hashes)], self.published)
 
 
@@ -279,7 +263,6 @@ class DedupIndex:
         self._handed_over: list[tuple[str, RecentIds]] = []
 
     def set_horizon(self, seconds: float) -> None:
-        """Set how long ids count."""
         with self._lock:
             before, self.horizon, self._recent = self._recent, seconds, {}
             for space, portions in before.items():
@@ -302,7 +285,6 @@ class DedupIndex:
             return list(self._handed_over)
 
     def runs(self, space: str) -> list[IdRun]:
-        """Return the runs of a name space, oldest first."""
         with self._lock:
             return list(self._runs.get(space, ()))
 
@@ -320,12 +302,10 @@ class DedupIndex:
         return duplicates
 
     def add(self, space: str, keys: IdKeys, published: PublishTimes) -> None:
-        """Add the ids of an admitted segment."""
         with self._lock:
             self._portion(space, published).add(keys, published)
 
     def absorb(self, other: DedupIndex) -> None:
-        """Add the ids in memory of another index."""
         with self._lock:
             for space, recent in other.recent():
                 self._portion(space, recent.published).absorb(recent)
@@ -349,14 +329,12 @@ class DedupIndex:
                         del portions[number]
 
     def clear(self) -> None:
-        """Forget everything: a new epoch of ids begins."""
         with self._lock:
             self._runs.clear()
             self._recent.clear()
             self._handed_over = []
 
-    def load(self, store: Blobs, entries: Iterable[RunEntry]) -> None:
-        """Map and check the runs that the ledger names."""
+    def load(self, store: Store, entries: Iterable[RunEntry]) -> None:
         for entry in entries:
             run = IdRun.load(store, entry)
             with self._lock:

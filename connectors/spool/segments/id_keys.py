@@ -68,14 +68,12 @@ class IdKeys:
         return np.sort(self.numbers if not len(self.hash_rows) else self.numbers[self.numbered()])
 
     def numbered(self) -> npt.NDArray[np.bool_]:
-        """Return which rows have a number as a key."""
         mask = np.ones(len(self.numbers), np.bool_)
         mask[self.hash_rows] = self.numbers[self.hash_rows] != 0
         return mask
 
     @classmethod
     def concatenate(cls, parts: list[IdKeys]) -> IdKeys:
-        """Return the keys of several runs of rows, one after the other."""
         starts = np.cumsum([0, *map(len, parts)])
         hash_rows = [part.hash_rows + start for part, start in zip(parts, starts[:-1], strict=True)]
         return cls(
@@ -118,7 +116,6 @@ def no_keys(rows: int) -> IdKeys:
 
 
 def numbers_only(numbers: Numbers) -> IdKeys:
-    """Return the keys of rows that have no hashes."""
     return IdKeys(numbers, _NO_ROWS, _NO_HASHES)
 
 

@@ -38,7 +38,6 @@ class RowSchema:
 
     @cached_property
     def stamped(self) -> pa.Schema:
-        """The columns with the version in their metadata, as segments have them."""
         writer = connectors.__version__.encode()
         return self.columns.with_metadata({_VERSION_KEY: str(self.version).encode(), _WRITER_KEY: writer})
 

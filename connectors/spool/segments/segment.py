@@ -9,10 +9,9 @@ A segment begins as an Arrow IPC stream, which any Arrow reader can open:
 
     schema message | block | block | ... | end of stream | index | footer | tail
 
-The schema message carries the version of the rows' schema, see `connectors.spool.segments.rows`. A *block* is one Arrow
-record batch message, some MB long. The *index* is an Arrow IPC stream of one batch: for each row
-its key (see `connectors.spool.segments.id_keys`) and its bytes. Footer and index are checked when a segment is
-admitted, and each block when it is read.
+The schema message carries the version of the rows' schema. A *block* is one Arrow record batch message, some MB long.
+The *index* is an Arrow IPC stream of one batch: the key and the bytes of each row. Footer and index are checked when a
+segment is admitted, and each block when it is read.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, num
 from connectors.spool.segments.rows import Projection, RowSchema
 from connectors.spool.segments.shapes import is_time_range, misfit
 from connectors.spool.store import open_store
-from connectors.spool.store.base import Blobs, Pieces, StoreAccess
+from connectors.spool.store.base import Pieces, Store, StoreAccess
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -50,12 +49,10 @@ PublishTimes = tuple[int, int] | None
 
 
 def published_of(value: Sequence[int] | None) -> PublishTimes:
-    """Return a range of publish times from its JSON value."""
     return None if value is None else (value[0], value[1])
 
 
 def wider(one: PublishTimes, other: PublishTimes) -> PublishTimes:
-    """Return the range of publish times that covers both ranges."""
     if one is None or other is None:
         return other if one is None else one
     return min(one[0], other[0]), max(one[1], other[1])
@@ -78,8 +75,8 @@ _FOOTER = {"v": int, "sections": [{"kind": str, "offset": int, "length": int, "c
 class SealedKind:
     """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    `damaged` and `version` are the codes of its errors, `stake` is what is lost with a file, `shape` that of its
-    footer. All of a `whole` file is read when it is opened.
+    `damaged` and `version` are the codes of its errors, `stake` is what is lost with a file. All of a `whole` file is
+    read when it is opened.
     """
 
     magic: bytes
@@ -87,18 +84,24 @@ class SealedKind:
     damaged: str
     version: str
     stake: str
-    action: str
     shape: Mapping[str, Any]
     whole: bool = True
 
 
 class SealedWriter:
-    """A sealed file that is being written under a temporary name."""
+    """A sealed file that is being written under a temporary name; a context manager that discards it at its end."""
 
-    def __init__(self, store: Blobs, name: str, kind: SealedKind) -> None:
+    def __init__(self, store: Store, name: str, kind: SealedKind) -> None:
         self._kind = kind
         self._sections: list[dict[str, Any]] = []
+        self._name = name
         self._file = store.writer(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
 
     def section(self, kind: str, data: Buffer, **more: int) -> None:
         """Append a section; its entry in the footer gets `more`."""
@@ -107,8 +110,11 @@ class SealedWriter:
         self._file.write(view)
         self._sections.append({"kind": kind, "offset": offset, "length": len(view), "checksum": checksum(view), **more})
 
-    def publish(self, fields: dict[str, Any]) -> str | None:
-        """Write the footer with these fields and publish the file; return its digest, None if the name is taken."""
+    def publish(self, fields: dict[str, Any]) -> str:
+        """Write the footer with these fields and publish the file; return its digest.
+
+        OSError: nothing was published. FileExistsError: the name is taken.
+        """
         footer = {"v": FORMAT_VERSION, **fields, "sections": self._sections}
         text = json.dumps(footer, sort_keys=True, separators=(",", ":")).encode()
         digest = checksum(text)
@@ -116,10 +122,11 @@ class SealedWriter:
         self._file.write(_TAIL.pack(digest.encode(), len(text), FORMAT_VERSION, self._kind.magic))
         published = self._file.publish()
         self._file.discard()
-        return digest if published else None
+        if not published:
+            raise FileExistsError(self._name)
+        return digest
 
     def discard(self) -> None:
-        """Discard the file, unless it was published."""
         self._file.discard()
 
 
@@ -130,7 +137,7 @@ class SealedReader:
     `SpoolVersionError` if another version has written it.
     """
 
-    def __init__(self, store: Blobs, name: str, kind: SealedKind, digest: str | None) -> None:
+    def __init__(self, store: Store, name: str, kind: SealedKind, digest: str | None) -> None:
         self._kind = kind
         self.where = f"{store.root}/{name}"
         try:
@@ -143,11 +150,9 @@ class SealedReader:
         self.sections: list[dict[str, Any]] = self.footer["sections"]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Return the sections of a kind, in order."""
         return [section for section in self.sections if section["kind"] == kind]
 
     def checked(self, section: dict[str, Any]) -> memoryview:
-        """Return the bytes of a section after checking them."""
         try:
             view = self.data[section["offset"] : section["offset"] + section["length"]]
         except FileNotFoundError:
@@ -157,14 +162,12 @@ class SealedReader:
         return view
 
     def verify(self) -> None:
-        """Check every section."""
         for section in self.sections:
             self.checked(section)
 
     def damaged(self, what: str) -> NoReturn:
-        """Raise the error of a damaged file."""
         kind = self._kind
-        raise SpoolDamagedError(kind.damaged, f"{kind.label} {what}; {kind.stake}", self.where, kind.action) from None
+        raise SpoolDamagedError(kind.damaged, f"{kind.label} {what}; {kind.stake}", self.where) from None
 
     def _read_footer(self) -> tuple[dict[str, Any], str]:
         end = len(self.data) - _TAIL.size
@@ -199,8 +202,6 @@ SEGMENT = SealedKind(
     "SPOOL_SEGMENT_DAMAGED",
     "SPOOL_SEGMENT_VERSION",
     "its rows were acked, so this may be their only copy",
-    "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
-    "failOnDataLoss=false.",
     {
         "spool": str,
         "fetcher": str,
@@ -244,13 +245,11 @@ class SegmentInfo:
 
     @classmethod
     def of_footer(cls, footer: Mapping[str, Any], digest: str) -> Self:
-        """Return the description of a segment from its footer."""
         values = {name: footer[name] for name in cls.__slots__ if name != "digest"}
         return cls(**{**values, "published": published_of(footer["published"]), "digest": digest})
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
         return segment_name(self.fetcher, self.number)
 
 
@@ -262,7 +261,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        store: Blobs,
+        store: Store,
         spool: str,
         fetcher: str,
         number: int,
@@ -323,24 +322,21 @@ class SegmentWriter:
             footer["notes"] = self._notes
         self._file.section("end", _END_OF_STREAM)
         self._file.section("index", _index_stream(IdKeys.concatenate(self._keys), self._sizes))
-        digest = self._file.publish(footer)
-        if digest is None:
-            raise SpoolDamagedError(
-                "SPOOL_SEGMENT_EXISTS",
-                "A segment's name is taken already",
-                self._name,
-            )
+        try:
+            digest = self._file.publish(footer)
+        except FileExistsError:
+            what = "A segment's name is taken already"
+            raise SpoolDamagedError("SPOOL_SEGMENT_EXISTS", what, self._name) from None
         return SegmentInfo.of_footer(footer, digest)
 
     def discard(self) -> None:
-        """Discard the segment, unless it was published."""
         self._file.discard()
 
 
 class SegmentReader:
     """A published segment; `digest` is that of the ledger, None at admission. Raises as `SealedReader`."""
 
-    def __init__(self, store: Blobs, name: str, digest: str | None = None) -> None:
+    def __init__(self, store: Store, name: str, digest: str | None = None) -> None:
         self._file = SealedReader(store, name, SEGMENT, digest)
         footer = self._file.footer
         self.spool: str = footer["spool"]
@@ -352,7 +348,6 @@ class SegmentReader:
             self._file.damaged("has blocks with other rows than it says")
 
     def index(self) -> tuple[IdKeys, Sizes]:
-        """Return the key and the size in bytes of each row."""
         (section,) = self._file.of_kind("index")
         with self._named("an index"):
             table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
@@ -396,7 +391,6 @@ class SegmentReader:
             start += rows
 
     def _schema(self, wanted: RowSchema | None) -> tuple[pa.Schema, Projection | None]:
-        """Return the schema of the blocks, and what projects them, if that is needed."""
         (section,) = self._file.of_kind("schema")
         with self._named("a schema"):
             schema = _parsed_schema(bytes(self._file.checked(section)))
@@ -414,7 +408,6 @@ class SegmentReader:
             self._file.damaged(f"has {part} that is not valid: {str(error)[:200]}")
 
     def verify(self) -> None:
-        """Check every section."""
         self._file.verify()
 
 

@@ -27,12 +27,10 @@ def is_number(value: object) -> bool:
 
 
 def is_time(value: object) -> bool:
-    """Return whether a value is a time in microseconds since 1970, or before."""
     return whole(value, -_LARGEST)
 
 
 def is_hex(value: object) -> bool:
-    """Return whether a value is a text of hexadecimal digits."""
     return type(value) is str and re.fullmatch(r"([0-9a-f]{2})*", value) is not None
 
 
@@ -52,7 +50,6 @@ def optional(shape: Any) -> Callable[[object], bool]:
 
 
 def is_time_range(value: object) -> bool:
-    """Return whether a value is a range of publish times, or null."""
     if value is None:
         return True
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_time, value))  # noqa: PLR2004

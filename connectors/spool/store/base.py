@@ -1,9 +1,7 @@
 """The storage interface of the spool: named files that are either whole and durable, or absent.
 
-`create` never changes a file that is there; `overwrite` replaces it whatever it is, and `swap` only if it is still the
-version that was read. `LocalStore` keeps files in a folder, `ObjectStore` in a bucket. Names are relative, with ``/``
-between at most three parts; folders are made as they are needed. Where a method has a body, that is what a store does
-that needs no more.
+`LocalStore` has them in a folder, `ObjectStore` in a bucket. Names are relative, with ``/`` between at most three
+parts; folders are made as they are needed.
 """
 
 from __future__ import annotations
@@ -20,9 +18,10 @@ from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from connectors.core.options.kinds import CUT_FROM_URL, Secret
+from connectors.spool.store.disk import LockFile
 
 Version = Mapping[str, Any]
-"""That by which a store recognizes the content of a file: an entity tag, a generation, or the content itself."""
+"""How a store recognizes the content of a file: an entity tag, a generation, or the content itself."""
 
 _KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
@@ -69,22 +68,6 @@ class FolderHold(Protocol):
         """Release the folder."""
 
 
-class LockFile(Protocol):
-    """An open file that one process at a time can lock, until it closes the file or ends."""
-
-    def try_lock(self) -> bool:
-        """Lock it; return False if another process has the lock. Raises `SpoolError` if its disk has no locks."""
-
-    def read(self, limit: int) -> bytes:
-        """Return what is written there, at most so many bytes."""
-
-    def write(self, data: bytes) -> None:
-        """Replace what is written there; not durably, as no lock outlives its machine."""
-
-    def close(self) -> None:
-        """Close the file, which releases the lock."""
-
-
 @dataclass(frozen=True, slots=True)
 class Space:
     """The disk of a store: its size, and how much of it is free, in bytes."""
@@ -93,13 +76,17 @@ class Space:
     free: int
 
 
-class Blobs(Protocol):
-    """Named files: all that segments and id runs need."""
+class Store(Protocol):
+    """A place for a spool: files, and folders that are held by one process at a time (rule R2)."""
 
     root: str
     """The location as a user gave it."""
     owner: str
     """A name that no other process uses; temporary files begin with it."""
+    look_seconds: float = 0.0
+    """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
+    has_locks: bool = False
+    """Whether a process can lock a file until it ends; where it cannot, the writer of a spool holds a lease."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
@@ -144,15 +131,6 @@ class Blobs(Protocol):
     def sync_folder(self, name: str) -> None:
         """Make durable which names a folder holds: those that another process made or removed may not be yet."""
 
-
-class Store(Blobs, Protocol):
-    """A place for a spool: files, and folders that are held by one process at a time (rule R2)."""
-
-    look_seconds: float = 0.0
-    """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
-    has_locks: bool = False
-    """Whether a process can lock a file until it ends; where it cannot, the writer of a spool holds a lease."""
-
     def overwrite(self, name: str, data: bytes) -> None:
         """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
 
@@ -187,7 +165,7 @@ class Store(Blobs, Protocol):
         return False
 
     def close_folder(self, name: str, next_file: str) -> bool:
-        """Make sure that nothing more is published in a folder, of which `next_file` would be next; return whether so.
+        """Make sure that nothing more is published in a folder, where `next_file` would be next; return whether so.
 
         That is: nobody holds the folder, and `next_file` does not exist.
         """
@@ -223,7 +201,7 @@ class Store(Blobs, Protocol):
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the location."""
 
-    def temporary_files(self) -> list[str]:
+    def temporary_files(self) -> Sequence[str]:
         """Return the names, without the folder, of the temporary files that spools have written."""
         return []
 
@@ -234,10 +212,7 @@ class Store(Blobs, Protocol):
         """Return whether the store itself makes files of this name, such as temporary ones."""
 
     def permissions(self, name: str) -> int | None:  # noqa: ARG002 - who may use an object is a matter of its bucket
-        """Return who may do what with a file, as `chmod` takes it; None where no file says that.
-
-        Raises `FileNotFoundError`.
-        """
+        """Return the mode bits of a file; None where files have none. Raises `FileNotFoundError`."""
         return None
 
     def name_of(self, path: str) -> str:
@@ -273,7 +248,6 @@ class StoreAccess:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote."""
         secrets = {name: Secret(value[name]) for name in ("secret", "session_token") if value.get(name) is not None}
         return cls(**{**value, **secrets})
 
@@ -356,7 +330,6 @@ class Holder:
 
     @classmethod
     def this_process(cls, jvm: int = 0) -> Self:
-        """Return the holder that this process is."""
         pid = os.getpid()
         return cls(_machine(), socket.gethostname(), pid, start_time(pid), jvm, start_time(jvm) if jvm else 0)
 
@@ -367,12 +340,10 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """Whether the process lives."""
         return self.is_here and start_time(self.pid) == self.start
 
     @property
     def jvm_lives(self) -> bool:
-        """Whether its JVM lives."""
         return self.is_here and self.jvm_start != 0 and start_time(self.jvm) == self.jvm_start
 
     def __str__(self) -> str:

@@ -1,13 +1,13 @@
 """A local file system, as a spool in a folder uses it: its calls, its tree of folders, and who may change them.
 
-Folders are opened one in the other, below the root that was there at the start. Links are never followed below the
-root (rule R10), and a folder is made durably.
+Links are never followed below the root (rule R10), and a folder is made durably.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import os
 import pwd
@@ -21,6 +21,7 @@ from connectors.spool.errors import foreign_file, missing_spool, not_writable
 
 FOLDER_NAMES: Final = ("epochs", "fetchers", "ids", "inbox", "ledger", "tmp")
 IDENTITY_NAME: Final = "spool.json"
+QUARANTINE_FOLDER: Final = "quarantine"
 TEMPORARY_FOLDER: Final = "tmp"
 _FOLDER_MODE: Final = 0o700
 OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,17 +36,12 @@ _OPEN_PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Disk:
-    """The calls by which a store changes its disk, in one place, so that a test can stand between.
-
-    Nothing else of the spool writes, names, syncs or deletes anything. Folders are descriptors, names are within them.
-    """
+    """The calls that change the disk, all in one place for tests. Folders are descriptors, names are within them."""
 
     def create(self, name: str, folder: int, mode: int) -> int:
-        """Make a new, empty file; return a descriptor to write it."""
         return os.open(name, _CREATE, mode, dir_fd=folder)
 
     def write(self, file: int, data: bytes | memoryview) -> int:
-        """Append bytes to a file that `create` opened; return how many were taken."""
         return os.write(file, data)
 
     def write_all(self, file: int, data: bytes | memoryview) -> int:
@@ -61,12 +57,10 @@ class Disk:
         return os.open(name, _OPEN_OR_CREATE, mode, dir_fd=folder)
 
     def truncate(self, file: int) -> None:
-        """Remove all bytes of a file; the next ones are written at its begin."""
         os.ftruncate(file, 0)
         os.lseek(file, 0, os.SEEK_SET)
 
     def allocate(self, file: int, size: int) -> None:
-        """Take space for so many bytes, which are zeros."""
         os.posix_fallocate(file, 0, size)
 
     def fsync(self, opened: int) -> None:
@@ -74,7 +68,6 @@ class Disk:
         os.fsync(opened)
 
     def mkdir(self, name: str, folder: int, mode: int) -> None:
-        """Make a folder."""
         os.mkdir(name, mode, dir_fd=folder)
 
     def link(self, source: str, source_folder: int, name: str, folder: int) -> None:
@@ -86,12 +79,40 @@ class Disk:
         os.replace(source, name, src_dir_fd=source_folder, dst_dir_fd=folder)
 
     def unlink(self, name: str, folder: int) -> None:
-        """Take a name away from a file."""
         os.unlink(name, dir_fd=folder)
 
     def rmdir(self, name: str, folder: int) -> None:
-        """Remove an empty folder."""
         os.rmdir(name, dir_fd=folder)
+
+
+class LockFile:
+    """An open file that one process at a time can lock, until it closes the file or ends."""
+
+    def __init__(self, disk: Disk, path: str, file: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+
+    def try_lock(self) -> bool:
+        """Lock it; return False if another process has the lock. Raises `SpoolError` if its disk has no locks."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise not_writable("The file system of the spool has no locks", error, self._path) from error
+        return True
+
+    def read(self, limit: int) -> bytes:
+        return os.pread(self._file, limit, 0)
+
+    def write(self, data: bytes) -> None:
+        """Replace what is written there; not durably, as no lock outlives its machine."""
+        self._disk.truncate(self._file)
+        self._disk.write_all(self._file, data)
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 class FolderTree:
@@ -118,8 +139,7 @@ class FolderTree:
                     os.close(parent)
             check_protected(self.root, FOLDER_NAMES)
         except OSError as error:
-            action = "Choose a spoolLocation that the user of the driver may write to."
-            raise not_writable("The folder of the spool cannot be made", error, self.root, action) from error
+            raise not_writable("The folder of the spool cannot be made", error, self.root) from error
 
     def keep_root(self) -> None:
         """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
@@ -181,15 +201,14 @@ class FolderTree:
 
 
 def file_identity(information: os.stat_result) -> tuple[int, int]:
-    """Return what tells a file or folder from all others, whatever its name."""
     return information.st_dev, information.st_ino
 
 
 def check_protected(root: str, inside: Iterable[str]) -> None:
     """Check that no other user but root can replace a folder, or add, rename or delete files in it or in those inside.
 
-    Walk from ``/`` by descriptors and check each folder and link on the way; stop at the first that is missing. Raises
-    `SpoolError` where another user could, and `OSError` where this one may not read.
+    Check each folder and link from ``/`` on, and stop at the first that is missing. Raises `SpoolError` where another
+    user could, and `OSError` where this one may not read.
     """
     with contextlib.suppress(FileNotFoundError):
         Path(root).stat()  # refuses links that lead in a circle

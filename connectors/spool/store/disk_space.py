@@ -14,7 +14,7 @@ from typing import Final
 
 from connectors.spool.errors import no_room
 from connectors.spool.store.base import Space, Store
-from connectors.spool.store.local import TEMPORARY_FOLDER
+from connectors.spool.store.disk import TEMPORARY_FOLDER
 
 _logger = logging.getLogger(__name__)
 _MOST_BYTES: Final = 32 << 20
@@ -46,7 +46,6 @@ class DiskReserve:
             _logger.warning("No disk space is reserved in the spool %s: %s.", self._store.root, error.strerror)
 
     def release(self) -> None:
-        """Delete the file."""
         if self._held:
             self._held = False
             self._store.delete(self._name)
@@ -67,5 +66,4 @@ def require_free_space(store: Store) -> None:
 
 
 def _reserve(space: Space) -> int:
-    """Return the size of the reserve on a disk, in bytes."""
     return min(_MOST_BYTES, space.size // _SHARE)

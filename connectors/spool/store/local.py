@@ -1,8 +1,7 @@
 """A spool in a folder of a local or shared POSIX file system.
 
 Durable means: the bytes were written to a file in ``tmp/`` and synced, the name was made with ``link``, which never
-replaces, and then the folder was synced (rule R1): see `LocalWriter`. Links are never followed below the root
-(rule R10): see `FolderTree`.
+replaces, and then the folder was synced (rule R1).
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Final, TypeVar
 
 from connectors.core.errors import SpoolError
 from connectors.core.processes.failpoints import failpoint
-from connectors.spool.errors import OTHER_DISK, foreign_file, not_writable
-from connectors.spool.store.base import FolderHold, LockFile, Space, Store, StoreWriting, Version
+from connectors.spool.errors import foreign_file, not_writable
+from connectors.spool.store.base import FolderHold, Space, Store, StoreWriting, Version
 from connectors.spool.store.disk import (
     FILE_MODE,
     FOLDER_NAMES,
@@ -31,55 +30,22 @@ from connectors.spool.store.disk import (
     TEMPORARY_FOLDER,
     Disk,
     FolderTree,
+    LockFile,
     check_protected,
     file_identity,
 )
 
-__all__ = [
-    "FOLDER_NAMES",
-    "IDENTITY_NAME",
-    "QUARANTINE_FOLDER",
-    "TEMPORARY_FOLDER",
-    "LocalStore",
-    "is_temporary_name",
-]
-
-OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Without waiting for the other end of what may be a pipe in the place of a file."""
+_OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Without waiting for the other end of a pipe, if someone put one in the place of a file."""
 _OPEN_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-QUARANTINE_FOLDER: Final = "quarantine"
 _TEMPORARY_NAME: Final = re.compile(r"[0-9a-f]{16}-(?:[0-9]+|reserve|spool\.json)")
 """The owner, which is one process, and what `LocalStore` and `DiskReserve` append to it."""
 _CLEARED_TIMES: Final = 2
-"""So often may a newer writer take the temporary file of a small put for that of a dead process, and delete it."""
+"""How often a newer writer may delete the temporary file of a small put, which it takes for a dead process's."""
 _Result = TypeVar("_Result")
 
 
-def open_lock_file(root: str, disk: Disk, name: str, *, make: bool) -> LockFile:
-    """Open a file to lock it, or only to read it without `make`; raises as the interface says."""
-    path = f"{root}/{name}"
-    try:
-        folder = os.open(root, _OPEN_WAY)
-        try:
-            file = disk.open_or_create(name, folder, FILE_MODE) if make else os.open(name, OPEN_FILE, dir_fd=folder)
-        finally:
-            os.close(folder)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise foreign_file(root, name) from error
-        action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
-        what = "The lock of the spool cannot be opened"
-        raise not_writable(what, error, path, action, root=root) from error
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise foreign_file(root, name)
-    return _LocalLockFile(disk, path, file)
-
-
 def lock_folder(tree: FolderTree, name: str) -> int | None:
-    """Lock a folder; return its descriptor, or None if another process holds it. Raises `FileNotFoundError`."""
     with tree.open(name) as opened:
         descriptor = os.dup(opened)
     os.set_inheritable(descriptor, False)
@@ -99,41 +65,13 @@ class LockedFolder(FolderHold):
         self._lock = lock
 
     def is_present(self) -> bool:
-        """Return whether the folder still has its name."""
         try:
             return file_identity(Path(self._path).lstat()) == file_identity(os.fstat(self._lock))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Release the lock."""
         os.close(self._lock)
-
-
-class _LocalLockFile(LockFile):
-    def __init__(self, disk: Disk, path: str, file: int) -> None:
-        self._disk = disk
-        self._path = path
-        self._file = file
-
-    def try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise not_writable("The file system of the spool has no locks", error, self._path, OTHER_DISK) from error
-        return True
-
-    def read(self, limit: int) -> bytes:
-        return os.pread(self._file, limit, 0)
-
-    def write(self, data: bytes) -> None:
-        self._disk.truncate(self._file)
-        self._disk.write_all(self._file, data)
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 def is_temporary_name(name: str) -> bool:
@@ -155,11 +93,9 @@ class LocalWriter(StoreWriting):
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes."""
         self.length += self._disk.write_all(self._file, data)
 
     def publish(self) -> bool:
-        """Make the file durable under its name; return False if that is taken."""
         failpoint("store.before_sync")
         self._disk.fsync(self._file)
         folder, _, base = self._name.rpartition("/")
@@ -177,7 +113,6 @@ class LocalWriter(StoreWriting):
         return not taken
 
     def publish_over(self) -> None:
-        """Make the file durable under its name, in the place of the file that has it."""
         failpoint("store.before_sync")
         self._disk.fsync(self._file)
         folder, _, base = self._name.rpartition("/")
@@ -189,7 +124,6 @@ class LocalWriter(StoreWriting):
         failpoint("store.after_publish")
 
     def discard(self) -> None:
-        """Close the file, and delete the temporary name; nothing happens at a second call."""
         if self._open:
             self._open = False
             os.close(self._file)
@@ -211,38 +145,28 @@ class LocalStore(Store):
 
     @property
     def location(self) -> str:
-        """The folder's real path."""
         return os.path.realpath(self.root)
 
     def make_root(self) -> None:
-        """Make the root where it is absent, for its owner only; raises `SpoolError` if another user could change it."""
         self.tree.make_root()
 
     def keep_root(self) -> None:
-        """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
         self.tree.keep_root()
 
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
         if not Path(self.root, IDENTITY_NAME).exists():
             what = f"The host {socket.gethostname()} cannot see the spool"
-            action = (
-                "Put it on a disk that driver and executors share, or on an object store, or run with master local[*]."
-            )
-            raise SpoolError("SPOOL_NOT_VISIBLE", what, self.root, action)
+            raise SpoolError("SPOOL_NOT_VISIBLE", what, self.root)
 
     def sync_folder(self, name: str) -> None:
-        """Make durable which names a folder holds; raises `FileNotFoundError`."""
         with self.tree.open(name) as descriptor:
             self.disk.fsync(descriptor)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
         return _repeated(lambda: super(LocalStore, self).create(name, data))
 
     def overwrite(self, name: str, data: bytes) -> None:
-        """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
-
         def write() -> None:
             with self.writer(name) as writer:
                 writer.write(data)
@@ -251,7 +175,6 @@ class LocalStore(Store):
         _repeated(write)
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
-        """Return a whole file and its version, which is its content; None if it is absent."""
         try:
             data = self.read(name)
         except FileNotFoundError:
@@ -269,16 +192,14 @@ class LocalStore(Store):
         return {"content": data}
 
     def writer(self, name: str) -> LocalWriter:
-        """Begin a file that gets its name only when it is published."""
         self._temporary_count += 1
         return LocalWriter(self.tree, self.disk, name, f"{self.owner}-{self._temporary_count}")
 
     def map(self, name: str) -> memoryview:
-        """Return a whole file as read-only memory; raises `FileNotFoundError`, `SpoolDamagedError` if it is no file."""
         folder, _, base = name.rpartition("/")
         with self.tree.open(folder) as descriptor:
             try:
-                file = os.open(base, OPEN_FILE, dir_fd=descriptor)
+                file = os.open(base, _OPEN_FILE, dir_fd=descriptor)
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENXIO}:
                     raise foreign_file(self.root, name) from error
@@ -294,7 +215,6 @@ class LocalStore(Store):
             os.close(file)
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
         return os.path.lexists(f"{self.root}/{name}")
 
     def names(self, folder: str) -> Sequence[str]:
@@ -306,7 +226,6 @@ class LocalStore(Store):
             return []
 
     def written(self, folder: str) -> dict[str, float]:
-        """Return when each name in a folder was written, in the file system's seconds since 1970."""
         times: dict[str, float] = {}
         absent = contextlib.suppress(FileNotFoundError)
         with absent, self.tree.open(folder) as descriptor, os.scandir(descriptor) as entries:
@@ -317,7 +236,6 @@ class LocalStore(Store):
         return times
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of all files in the folder, by name, foreign files too; links are not followed."""
         sizes = {}
         for folder, folders, names in os.walk(self.root):
             for path in (Path(folder, name) for name in (*names, *folders)):
@@ -328,12 +246,10 @@ class LocalStore(Store):
         return sizes
 
     def is_own_name(self, name: str) -> bool:
-        """Return whether it is the name of a temporary file."""
         folder, _, base = name.partition("/")
         return folder == TEMPORARY_FOLDER and is_temporary_name(base)
 
     def permissions(self, name: str) -> int | None:
-        """Return the mode of a file; None if it is something else. Raises `FileNotFoundError`."""
         mode = Path(self.root, name).lstat().st_mode
         return stat.S_IMODE(mode) if stat.S_ISREG(mode) else None
 
@@ -343,12 +259,10 @@ class LocalStore(Store):
         return os.path.realpath(name).removeprefix(f"{self.location.rstrip('/')}/") if name.startswith("/") else name
 
     def space(self) -> Space:
-        """Return the space of the disk of the folder."""
         status = os.statvfs(self.root)
         return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def allocate(self, name: str, size: int) -> None:
-        """Take space of the disk by a new file of zeros."""
         folder, _, base = name.rpartition("/")
         with self.tree.open(folder, make=True) as descriptor:
             file = self.disk.create(base, descriptor, FILE_MODE)
@@ -358,7 +272,6 @@ class LocalStore(Store):
             os.close(file)
 
     def temporary_files(self) -> list[str]:
-        """Return the names, without the folder, of the temporary files that spools have written."""
         files = []
         for name in filter(is_temporary_name, self.list(TEMPORARY_FOLDER)):
             with contextlib.suppress(FileNotFoundError):
@@ -367,18 +280,15 @@ class LocalStore(Store):
         return files
 
     def delete(self, name: str) -> None:
-        """Remove a file; nothing happens if it is absent."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.tree.open(folder) as descriptor:
             self.disk.unlink(base, descriptor)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder, durably; nothing happens if it exists."""
         with self.tree.open(name, make=True):
             pass
 
     def delete_folder(self, name: str) -> None:
-        """Remove an empty folder; nothing happens if it is absent or not empty."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.tree.open(folder) as descriptor:
             try:
@@ -388,17 +298,14 @@ class LocalStore(Store):
                     raise
 
     def folders(self, name: str) -> list[str]:
-        """Return the names of the folders in a folder, sorted."""
         paths = {below: Path(self.root, name, below) for below in self.list(name)}
         return [below for below, path in paths.items() if path.is_dir() and not path.is_symlink()]
 
     def remove_empty_folders(self, name: str) -> None:
-        """Remove a folder and those below it, as far as they are empty."""
         for path, _, _ in os.walk(Path(self.root, name), topdown=False):
             self.delete_folder(os.path.relpath(path, self.root))
 
     def remove_root(self) -> list[str]:
-        """Remove the folder if it is empty; return what is left: the names in it, or itself."""
         root = Path(self.root)
         try:
             parent = os.open(root.parent, OPEN_ROOT)
@@ -411,17 +318,33 @@ class LocalStore(Store):
         return []
 
     def open_lock(self, name: str, *, make: bool) -> LockFile:
-        """Open a file to lock it, or only to read it without `make`; raises as the interface says."""
-        return open_lock_file(self.root, self.disk, name, make=make)
+        path = f"{self.root}/{name}"
+        try:
+            folder = os.open(self.root, _OPEN_WAY)
+            try:
+                if make:
+                    file = self.disk.open_or_create(name, folder, FILE_MODE)
+                else:
+                    file = os.open(name, _OPEN_FILE, dir_fd=folder)
+            finally:
+                os.close(folder)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:
+                raise foreign_file(self.root, name) from error
+            raise not_writable("The lock of the spool cannot be opened", error, path, root=self.root) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise foreign_file(self.root, name)
+        return LockFile(self.disk, path, file)
 
     def hold_folder(self, name: str) -> LockedFolder | None:
-        """Hold a folder by its lock; None if another process has that. Raises as the interface says."""
         check_protected(self.root, FOLDER_NAMES)
         lock = lock_folder(self.tree, name)
         return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
 
     def is_locked(self, name: str) -> bool:
-        """Return whether a living process holds the lock on a folder; False if there is no such folder."""
         try:
             descriptor = lock_folder(self.tree, name)
         except FileNotFoundError:
@@ -436,7 +359,6 @@ class LocalStore(Store):
         return not self.is_locked(name) and not self.exists(next_file)
 
     def remove_unlocked_folder(self, name: str) -> None:
-        """Remove a folder if it is empty and no living process holds its lock."""
         with contextlib.suppress(FileNotFoundError):
             descriptor = lock_folder(self.tree, name)
             if descriptor is not None:

@@ -1,9 +1,7 @@
-"""Calls of an object store through obstore, whichever cloud it is in: bytes in, bytes out, errors of this pack.
+"""Calls of an object store through obstore: bytes in, bytes out, errors of this pack.
 
-obstore itself repeats a put whose response was lost, and then finds its own object there. So "exists" is never
-believed: the object is read, and if it is what was to be put, the put was done.
-
-Imported only for a spool on an object store: a local one neither needs obstore nor pays for its import.
+obstore repeats a put whose response was lost, and may meet its own object. So "exists" is never believed: the object is
+read, and if it is what was to be put, the put was done.
 """
 
 from __future__ import annotations
@@ -47,15 +45,6 @@ _MACHINE = re.compile(
 )
 """Where machines of AWS, Google and Azure get the credentials of their roles, which are used when none are given."""
 _LATER = re.compile(r"status code: (429|5\d\d)")
-_CREDENTIALS = {
-    "s3": "Give the options spoolKeyId and spoolSecret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
-    "machine a role; profiles and files of the AWS tools are not read.",
-    "gs": "Give the option spoolCredentialsFile, set GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service "
-    "account.",
-    "az": "Give the options spoolKeyId and spoolSecret, set AZURE_STORAGE_ACCOUNT_KEY, or give the machine a managed "
-    "identity.",
-}
-_CHECK_OPTIONS = "Check the options that begin with spool, and the environment variables of the store."
 _ENDPOINT_VARIABLES = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST", "az": "AZURE_STORAGE_ENDPOINT"}
 _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[^?#]*)?")
 
@@ -75,7 +64,7 @@ class ObjectClient:
             self._bucket = _bucket(url, access, _RETRIES | dict(retries or {}))
         except (exceptions.BaseError, ValueError, TypeError) as error:
             what = f"The object store cannot be used as it is configured: {self._said(error)}"
-            raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url), _CHECK_OPTIONS) from None
+            raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url)) from None
 
     @contextlib.contextmanager
     def _errors(self, name: str, *, needs_bucket: bool = False) -> Iterator[None]:
@@ -85,8 +74,7 @@ class ObjectClient:
         except FileNotFoundError:
             if needs_bucket:
                 what = f"There is no bucket or container {self._url.bucket}"
-                action = "Create it, or correct spoolLocation; the spool creates none."
-                raise SpoolError("SPOOL_BUCKET_NOT_FOUND", what, str(self._url), action) from None
+                raise SpoolError("SPOOL_BUCKET_NOT_FOUND", what, str(self._url)) from None
             raise FileNotFoundError(errno.ENOENT, "There is no such object", name) from None
         except _CONFLICTS:
             raise
@@ -114,7 +102,6 @@ class ObjectClient:
         raise OSError(errno.ETIMEDOUT, "The object store answers that the name is taken, and has nothing there", name)
 
     def swap(self, name: str, data: bytes, version: Version) -> Version | None:
-        """Put an object in the place of this version of it; return the new one, None if another version is there."""
         mode = {key: version[key] for key in ("e_tag", "version") if version.get(key) is not None}
         try:
             with self._errors(name):
@@ -125,17 +112,14 @@ class ObjectClient:
         return done
 
     def overwrite(self, name: str, data: bytes) -> None:
-        """Put an object, whatever is there."""
         with self._errors(name, needs_bucket=True):
             obstore.put(self._bucket, name, data, use_multipart=False)
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole object; None if there is none."""
         present = self.read_version(name)
         return None if present is None else present[0]
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
-        """Return a whole object and its version; None if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
             response = obstore.get(self._bucket, name)
             version: Version = dict(response.meta)
@@ -143,7 +127,6 @@ class ObjectClient:
         return None
 
     def tail(self, name: str, length: int) -> tuple[bytes, int]:
-        """Return the last bytes of an object, and its length; raises `FileNotFoundError`."""
         with self._errors(name):
             if self._url.kind == "az":
                 # Azure has no ranges that count from the end.
@@ -154,7 +137,6 @@ class ObjectClient:
             return bytes(response.bytes()), size
 
     def piece(self, name: str, start: int, end: int) -> memoryview:
-        """Return the bytes of an object from `start` to before `end`; raises `FileNotFoundError`."""
         if start >= end:
             return memoryview(b"")
         with self._errors(name):
@@ -173,7 +155,6 @@ class ObjectClient:
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def size(self, name: str) -> int | None:
-        """Return the length of an object; None if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
             return int(obstore.head(self._bucket, name)["size"])
         return None
@@ -185,12 +166,10 @@ class ObjectClient:
         return objects | {path.rstrip("/").rpartition("/")[2]: None for path in listed["common_prefixes"]}
 
     def sizes(self) -> dict[str, int]:
-        """Return the lengths of all objects under the prefix, by name."""
         with self._errors("", needs_bucket=True):
             return {entry["path"]: int(entry["size"]) for page in obstore.list(self._bucket) for entry in page}
 
     def written(self, folder: str) -> dict[str, float]:
-        """Return when each object directly in a folder was written, in the store's seconds since 1970."""
         objects = self._list(folder)["objects"]
         return {entry["path"].rpartition("/")[2]: entry["last_modified"].timestamp() for entry in objects}
 
@@ -199,7 +178,6 @@ class ObjectClient:
             return obstore.list_with_delimiter(self._bucket, folder)
 
     def delete(self, name: str) -> None:
-        """Delete an object; nothing happens if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
             obstore.delete(self._bucket, name)
 
@@ -207,21 +185,18 @@ class ObjectClient:
         where, host = f"{self._url}/{name}", socket.gethostname()
         if isinstance(error, exceptions.PermissionDeniedError):
             what = f"The object store does not allow the host {host} to do this: {self._said(error)}"
-            action = (
-                "Give its credentials the rights to list the bucket, and to read, create, replace and delete objects."
-            )
-            raise AccessDeniedError("SPOOL_ACCESS_DENIED", what, where, action) from None
+            raise AccessDeniedError("SPOOL_ACCESS_DENIED", what, where) from None
         if isinstance(error, exceptions.UnauthenticatedError):
             what = f"The object store does not accept the credentials of the host {host}: {self._said(error)}"
-            raise CredentialsError("SPOOL_CREDENTIALS_REFUSED", what, where, _CHECK_OPTIONS) from None
+            raise CredentialsError("SPOOL_CREDENTIALS_REFUSED", what, where) from None
         if isinstance(error, exceptions.InvalidPathError):
             # It is in a list of the store: no name of ours has an empty part, dots, or what cannot be printed.
             raise foreign_file(str(self._url), f"{name}: {self._said(error)}") from None
         text = str(error)
         if _MACHINE.search(text) and not _LATER.search(text) and not self._answered:
             # Once the store has answered, the machine has credentials: a failed request for newer ones passes.
-            what = f"No credentials for the object store are given, and the host {host} has none: {self._said(error)}"
-            raise CredentialsError("SPOOL_CREDENTIALS_MISSING", what, where, _CREDENTIALS[self._url.kind]) from None
+            what = f"No credentials for the object store are set, and the host {host} has none: {self._said(error)}"
+            raise CredentialsError("SPOOL_CREDENTIALS_MISSING", what, where) from None
         raise OSError(errno.ETIMEDOUT, f"The object store does not answer: {self._said(error)}", where) from None
 
     def _said(self, error: Exception) -> str:
@@ -237,7 +212,6 @@ class ObjectClient:
 
 
 def _bucket(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> Any:
-    """Return obstore's store; it takes what is None in `access` from the environment."""
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)

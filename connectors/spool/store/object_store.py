@@ -1,12 +1,9 @@
-"""A spool on an object store, by conditional puts (rules R1, R2, R7 and R9).
+"""A spool on an object store, by conditional puts, which are atomic and durable (rules R1, R2, R7 and R9).
 
-A put is atomic, and durable when it is answered: a file is collected in memory and put at once, if its name is free.
-
-Object stores have no folders and no locks. A folder of the inbox is an object ``folders/inbox/<fetcher>``, which names
-its holder; whether that process lives can be seen only on its own machine. So before a fetcher is forgotten, or another
-one follows it, its next name is *closed*: an object with a fixed content is put there, if the name is free. From then
-on the fetcher cannot publish, however late its put arrives; and if the name was taken, there is a segment to admit. A
-closed name stays for ever, and counts as absent.
+A folder of the inbox is an object ``folders/inbox/<fetcher>``, which names its holder; only its own machine can see
+whether that process lives. So before a fetcher is forgotten, or another one follows it, its next name is *closed*: an
+object with a fixed content is put there, if the name is free. From then on the fetcher cannot publish, however late its
+put arrives; and if the name was taken, there is a segment to admit. A closed name stays for ever, and counts as absent.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ class ObjectStore(Store):
 
     @cached_property
     def client(self) -> ObjectClient:
-        """What calls the store; made at the first call. Raises `SpoolError` without obstore."""
+        """Import obstore at the first call; a local spool does not need it. Raises `SpoolError` without obstore."""
         try:
             from connectors.spool.store.object_client import ObjectClient  # noqa: PLC0415 - it imports obstore
         except ImportError:
@@ -65,7 +62,6 @@ class ObjectStore(Store):
 
     @property
     def location(self) -> str:
-        """The URL, the same for every spelling of it."""
         return str(self._url)
 
     def make_root(self) -> None:
@@ -76,12 +72,10 @@ class ObjectStore(Store):
             replaced = self.client.create(name, b"2")
             self.client.delete(name)
         except TimeoutError as error:
-            action = "Check spoolLocation, spoolEndpoint, region and credentials."
-            raise ServiceUnavailableError("SPOOL_STORE_NO_ANSWER", str(error.strerror), self.root, action) from None
+            raise ServiceUnavailableError("SPOOL_STORE_NO_ANSWER", str(error.strerror), self.root) from None
         if replaced:
             what = "The object store has replaced an object that a put was not to replace"
-            action = "A spool needs a store that honours If-None-Match; this one would lose data. Choose another one."
-            raise SpoolError("SPOOL_STORE_NOT_CONDITIONAL", what, self.root, action)
+            raise SpoolError("SPOOL_STORE_NOT_CONDITIONAL", what, self.root)
 
     def keep_root(self) -> None:
         """Do nothing: a URL means one place."""
@@ -93,35 +87,28 @@ class ObjectStore(Store):
         """Do nothing: what was answered is durable."""
 
     def overwrite(self, name: str, data: bytes) -> None:
-        """Put an object, whatever is there."""
         self.client.overwrite(name, data)
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
-        """Return a whole object and its version; None if there is none."""
         return self.client.read_version(name)
 
     def swap(self, name: str, data: bytes, version: Version) -> Version | None:
-        """Put an object in the place of this version of it; return the new one, None if another version is there."""
         return self.client.swap(name, data, version)
 
     def writer(self, name: str) -> _ObjectWriter:
-        """Begin an object that is put when it is published."""
         return _ObjectWriter(self, name)
 
     def map(self, name: str) -> memoryview:
-        """Return a whole object; raises `FileNotFoundError`."""
         data = self.client.download(name)
         self._refuse_closed(name, data)
         return data
 
     def pieces(self, name: str) -> _RemotePieces:
-        """Return an object of which some pieces will be read; raises `FileNotFoundError`."""
         pieces = _RemotePieces(self.client, name)
         self._refuse_closed(name, pieces.tail)
         return pieces
 
     def exists(self, name: str) -> bool:
-        """Return whether there is an object of this name."""
         if name in self._closed:
             return False
         size = self.client.size(name)
@@ -140,7 +127,6 @@ class ObjectStore(Store):
         ]
 
     def written(self, folder: str) -> dict[str, float]:
-        """Return when each object in a folder was written; in the inbox: when each folder was held."""
         return self.client.written(f"{_FOLDERS}/{_INBOX}" if folder == _INBOX else folder)
 
     def remove_empty_folders(self, name: str) -> None:
@@ -150,33 +136,26 @@ class ObjectStore(Store):
         """Do nothing: a bucket is never full."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of all objects of the spool, by name, foreign ones too."""
         return self.client.sizes()
 
     def is_own_name(self, name: str) -> bool:
-        """Return whether it is the name of a folder of the inbox, or of what `make_root` puts."""
         return _OWN_NAME.fullmatch(name) is not None
 
     def delete(self, name: str) -> None:
-        """Delete an object; nothing happens if it is absent."""
         self.client.delete(name)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder that nobody holds; nothing happens if it exists."""
         self.client.create(f"{_FOLDERS}/{name}", b"{}")
 
     def hold_folder(self, name: str) -> _HeldFolder:
-        """Hold a folder: write who does."""
         self.client.overwrite(f"{_FOLDERS}/{name}", json.dumps(asdict(Holder.this_process())).encode())
         return _HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
-        """Return whether a living process of this machine holds a folder; others cannot be seen."""
         holder = self._holder(name)
         return holder is not None and holder.lives
 
     def held_elsewhere(self, name: str) -> bool:
-        """Return whether a process of another machine has claimed a folder and not released it."""
         holder = self._holder(name)
         return holder is not None and not holder.is_here
 
@@ -201,11 +180,9 @@ class ObjectStore(Store):
         return True
 
     def is_closed(self, name: str) -> bool:
-        """Return whether `close_folder`, of whatever process, has taken a name."""
         return name in self._closed or self._is_closed_by_size(name, self.client.size(name))
 
     def remove_unlocked_folder(self, name: str) -> None:
-        """Remove a folder if it is empty and nobody on this machine holds it."""
         if not self.is_locked(name) and not self.names(name):
             self.client.delete(f"{_FOLDERS}/{name}")
 

@@ -32,7 +32,7 @@ from connectors.spool.errors import no_room
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.data_loss import DataLossPolicy
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.state import COMMITS_KEPT
+from connectors.spool.ledger.state import COMMITS_RETAINED
 from connectors.spool.options import SpoolOptions
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import bytes_between
@@ -205,7 +205,7 @@ class Backlog:
     def seen_start(self, position: int) -> None:
         """Note that Spark asks from this position on: rows below it are no backlog any more."""
         if position not in self._last_asked[-1:]:
-            self._last_asked = (*self._last_asked, position)[-COMMITS_KEPT:]
+            self._last_asked = (*self._last_asked, position)[-COMMITS_RETAINED:]
         if position > self._highest_asked:
             self._highest_asked = position
             self._signals.wake.set()

@@ -19,7 +19,7 @@ from connectors.core.processes.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.ledger.segment_log import SegmentEntry
-from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState
+from connectors.spool.ledger.state import COMMITS_RETAINED, LedgerState
 from connectors.spool.segments.dedup_index import PORTIONS, IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
@@ -304,7 +304,7 @@ def freeable(
     They lie wholly below the last two committed batches and what is still read, and are out of retention. A query with
     an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
     """
-    limit = state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
+    limit = state.commits[0] if len(state.commits) == COMMITS_RETAINED else 0
     limit = limit if read_from is None else min(limit, read_from)
     return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
 

@@ -82,7 +82,7 @@ def test_a_file_system_without_hard_links_is_refused_with_what_to_do(number: int
     with on_disk(NoLinks(number)), pytest.raises(SpoolError, match=r"^\[SPOOL_NOT_WRITABLE\].*hard links") as caught:
         start(tmp_path / "spool")
     assert caught.value.where == f"{tmp_path}/spool/spool.json"
-    assert "one file system that has hard links and locks" in caught.value.action
+    assert "one file system with hard links and locks" in caught.value.action
 
 
 def test_an_error_of_a_real_link_names_both_files_in_full(tmp_path: Path) -> None:
