@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.core.retry import retry
+from connectors.core.retry import wait_out
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema, protobuf_registry
@@ -331,7 +331,7 @@ def test_an_answer_that_is_none_is_asked_for_again_and_named(
         now[0] += seconds
 
     # Time that only passes between two questions, however long one takes.
-    monkeypatch.setattr(schemas, "retry", partial(retry, clock=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(schemas, "wait_out", partial(wait_out, clock=lambda: now[0], sleep=sleep))
     with answering(answer) as (address, asked):
         registry = protobuf_registry(parse_registry_options({"address": address, "retry.timeout": "500ms"}))
         with pytest.raises(ServiceUnavailableError, match=rf"^\[SCHEMA_REGISTRY_UNAVAILABLE\].*subject x: {why}"):
