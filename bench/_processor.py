@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 __all__ = ["ProcessorMeter", "shares"]
 

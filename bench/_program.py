@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 LONGEST_RUN_SECONDS = 300
 _GONE_SECONDS = 8.0

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from connectors import register
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 FETCHERS = 2
 MASTER = "local-cluster[2,2,1024]"

@@ -43,8 +43,8 @@ from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.testing.kinesis import start_server_process
-from connectors.testing.spark_protocol.driver import StreamingQuery, descendants
 from tests.servers.kafka_broker import KafkaBroker
+from tests.support.spark_protocol.driver import StreamingQuery, descendants
 
 SIZES = {
     "partitions": (1, 10, 100, 1000),

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from connectors import register
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.spark_protocol.driver import StreamingQuery
+from tests.support.spark_protocol.driver import StreamingQuery
 
 RATE = 500
 SHARDS = 2

@@ -17,7 +17,7 @@ from protobuf import BATCH, detached, events, frame_of, session
 from pyspark.sql import DataFrame
 
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 from tools.protos import SOURCES, compile_set
 
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -20,7 +20,7 @@ from pathlib import Path
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import InProcessWorkers, StreamingQuery
+from tests.support.spark_protocol.driver import InProcessWorkers, StreamingQuery
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/orders"

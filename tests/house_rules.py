@@ -413,7 +413,7 @@ _STARTS_WITHOUT_ARGUMENTS = re.compile(
 # The launcher becomes the program that its caller names.
 EXCEPTED_STARTS = {
     ("connectors/testing/process.py", "os.execv"),
-    ("connectors/testing/spark_protocol/template.py", "os.fork"),  # of a process that the helper's command started
+    ("tests/support/spark_protocol/template.py", "os.fork"),  # of a process that the helper's command started
 }
 
 

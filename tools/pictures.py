@@ -21,7 +21,7 @@ from connectors.observe.lag import LagHistory, measure, spool_lag
 from connectors.observe.spool_probe import SpoolWatch
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
+from tests.support.spark_protocol.driver import FolderSink, StreamingQuery
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "pictures"

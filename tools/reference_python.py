@@ -32,8 +32,6 @@ TESTING_MODULES = (
     "connectors.testing.kafka.mock",
     "connectors.testing.schema_registry",
     "connectors.testing.object_store",
-    "connectors.testing.spark_protocol.driver",
-    "connectors.testing.power_loss",
 )
 """What a test imports."""
 
@@ -57,10 +55,9 @@ def python_page() -> str:
 def testing_page() -> str:
     """The page of `TESTING_MODULES`."""
     return _page(
-        "Servers and a driver for tests",
-        "Real servers on loopback, with faults on\n"
-        "demand, and a driver that calls a reader as Spark does. They come with the extra `testing`; `MockKafka` and\n"
-        "the driver need the extra of the source. `python -m connectors.testing NAME --port N` runs a server as a\n"
+        "Servers for tests",
+        "Real servers on loopback, with faults on demand. They come with the extra `testing`;\n"
+        "`MockKafka` needs the extra of the source. `python -m connectors.testing NAME --port N` runs a server as a\n"
         "program, which prints its addresses and what to export; `--help` lists the names, `NAME --help` the options\n"
         "of one.",
         TESTING_MODULES,

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.kinesis import start_server_process
-from connectors.testing.spark_protocol.driver import STEPS
 from tests.chaos.rigs.kinesis_kills import MODES, KillPlan, KillTrial
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.kinesis_sweep import crash_twice
+from tests.support.spark_protocol.driver import STEPS
 
 PACKAGES = ("pyspark", "pyarrow", "boto3", "msgspec")
 

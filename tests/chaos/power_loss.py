@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from connectors.testing.power_loss import Way
 from tests.support.full_disk_rig import live_on_full_disk
+from tests.support.power_loss import Way
 from tests.support.power_loss_rig import check, losses, record
 
 REFUSALS = 3

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.pubsub import PubSubServer, start_server_process
-from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.chaos.rigs.pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
 from tests.chaos.rigs.pubsub_sweep import own_object_store, run_sweep
 from tests.chaos.support.record import Record
@@ -25,6 +24,7 @@ from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.support.pubsub_growth import BASE_BATCH, footprints, grown
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import InProcessWorkers
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2

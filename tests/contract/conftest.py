@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
 from tests.contract.kinesis_harness import KinesisEfoHarness, KinesisHarness
 from tests.contract.pubsub_harness import PubSubHarness
 from tests.contract.reference_harness import ReferenceHarness
+from tests.support.spark_protocol.driver import TaskWorkers
 
 HARNESSES: list[type[SourceHarness]] = [
     ReferenceHarness,

@@ -17,7 +17,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 _FORBIDDEN = ("socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.exec", "os.mkdir", "os.rename", "os.remove")
 

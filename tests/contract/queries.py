@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from connectors.testing.spark_protocol.driver import (
+from tests.contract.harness import SourceHarness
+from tests.support.spark_protocol.driver import (
     FolderSink,
     InProcessWorkers,
     ReaderProcess,
     StreamingQuery,
     is_running,
 )
-from tests.contract.harness import SourceHarness
 from tests.support.waiting import POLL_SECONDS
 
 

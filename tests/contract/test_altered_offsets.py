@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from connectors.core.errors import ConnectorError
-from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.reference_harness import ReferenceHarness
 from tests.support.altered_offsets import AlterableBatches
+from tests.support.spark_protocol.driver import InProcessWorkers
 
 TRIED = 80
 

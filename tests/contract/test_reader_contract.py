@@ -18,7 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.testing.spark_protocol.driver import (
+from tests.contract.harness import SourceHarness
+from tests.contract.queries import all_gone, latest, limit_of, query_of, read_until, sink_of
+from tests.support.spark_protocol.driver import (
     STEPS,
     Batch,
     BatchRead,
@@ -33,8 +35,6 @@ from connectors.testing.spark_protocol.driver import (
     descendants,
     is_running,
 )
-from tests.contract.harness import SourceHarness
-from tests.contract.queries import all_gone, latest, limit_of, query_of, read_until, sink_of
 
 PARENT_DEATH_SECONDS = 2.0
 CHILDREN_SECONDS = 5.0

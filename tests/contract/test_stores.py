@@ -30,9 +30,9 @@ from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.object_store import ObjectStore
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers, descendants, is_running
 from tests.servers.object_stores import STORES, StoreServer
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers, descendants, is_running
 from tests.support.spool_writing import access_of, object_store_options
 from tests.support.waiting import wait_for
 

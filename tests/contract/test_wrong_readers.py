@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import InProcessWorkers, ProtocolError
 from tests.contract import test_reader_contract as contract
 from tests.contract import wrong_sources as wrong
 from tests.contract.reference_harness import ReferenceHarness
+from tests.support.spark_protocol.driver import InProcessWorkers, ProtocolError
 
 CAUGHT_BY: dict[type, tuple[Callable[..., None], dict[str, Any]]] = {
     wrong.ThreadInConstructor: (contract.test_constructors_keep_only_options_and_pickle, {}),

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.testing.spark_protocol.driver import (
+from tests.golden.scenarios import Scenario
+from tests.golden.traced_source import TracedSource
+from tests.support.spark_protocol.driver import (
     BatchRead,
     InProcessWorkers,
     ProtocolError,
@@ -16,8 +18,6 @@ from connectors.testing.spark_protocol.driver import (
     StreamingQuery,
     Trigger,
 )
-from tests.golden.scenarios import Scenario
-from tests.golden.traced_source import TracedSource
 
 IDLE_TRIGGERS = 3
 

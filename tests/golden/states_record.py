@@ -17,9 +17,9 @@ from pathlib import Path
 from connectors.spool.admin.repair import quarantine_named
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import DriverCrashedError, TaskWorkers
 from tests.support.kinesis_rig import KinesisRig, wait_until
 from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.support.spark_protocol.driver import DriverCrashedError, TaskWorkers
 
 STATES = Path(__file__).parent / "states"
 _BATCHES = 40  # enough that committed segments are freed and their ids are written as runs

@@ -17,13 +17,13 @@ from connectors.kafka.sink.writer import close_sinks
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
 from tests.servers.pubsub_emulator import Emulator, find_emulator
 from tests.support.glue_rig import GlueRig, glue_server
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ from connectors.spool.admin.verify import verify
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.golden.states_record import STATES
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 
 pytestmark = pytest.mark.guarantee
 

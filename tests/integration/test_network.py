@@ -14,13 +14,13 @@ import pytest
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.chaos.rigs.network_faults import FAULTS, applied, connections
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.toxiproxy import Toxic, Toxiproxy, find_toxiproxy
 from tests.support.kafka_rig import KafkaRig
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 
 SECONDS = 3.0
 RESET_SECONDS = 0.5

@@ -27,8 +27,8 @@ from connectors.observe.console import LineViews
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import descendants
 from tests.support.hostile_answers import samples_of
+from tests.support.spark_protocol.driver import descendants
 
 TOPIC = "projects/shop/topics/orders"
 

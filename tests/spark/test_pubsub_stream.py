@@ -30,8 +30,8 @@ from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import descendants
 from tests.support.pubsub_calls import PubSubCalls
+from tests.support.spark_protocol.driver import descendants
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.queries import query_of, read_until
 from tests.support.alterations import alterations, json_text
+from tests.support.spark_protocol.driver import InProcessWorkers
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from connectors import register
 from connectors.executors import fetch_on_executors
 from connectors.testing.pubsub import start_server_process
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
 MESSAGES = 2000

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from connectors.core.processes.failpoints import ROLE_VARIABLE
-from connectors.testing.spark_protocol.driver import descendants
+from tests.support.spark_protocol.driver import descendants
 
 
 class FetchProgram:

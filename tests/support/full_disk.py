@@ -18,8 +18,8 @@ from typing import Any
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 
 MEGABYTES = 24
 MESSAGES = 2000

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.testing.power_loss import Kind, RecordingDisk
+from tests.support.power_loss import Kind, RecordingDisk
 from tests.support.power_loss_rig import on_disk
 from tests.support.spool_life import SpoolLife
 

@@ -15,7 +15,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import StructType
 
-from connectors.testing.spark_protocol.driver import ReaderFailedError, Step, StreamingQuery, offset_text
+from tests.support.spark_protocol.driver import ReaderFailedError, Step, StreamingQuery, offset_text
 
 
 class InProcessReader:

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.servers.kafka_broker import PASSWORD, USER, KafkaBroker
+from tests.support.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.support.waiting import POLL_SECONDS, wait_for
 
 SOURCE = "connectors.kafka.datasource:KafkaDataSource"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
-from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from tests.support.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.support.waiting import POLL_SECONDS, wait_for
 
 SOURCE = "connectors.kinesis.datasource:KinesisDataSource"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import DriverCrashedError
-from connectors.testing.spark_protocol.stream import Step
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
+from tests.support.spark_protocol.driver import DriverCrashedError
+from tests.support.spark_protocol.stream import Step
 
 
 def crash_twice(kinesis: KinesisRig, step: Step, **options: str) -> list[bytes]:

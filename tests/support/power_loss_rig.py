@@ -20,9 +20,9 @@ from pathlib import Path
 from connectors.core.errors import ConnectorError
 from connectors.spool.store.disk import Disk
 from connectors.spool.store.local import LocalStore
-from connectors.testing.power_loss import DiskCall, DiskModel, Kind, RecordingDisk, Tree, Way, write_tree
-from connectors.testing.spark_protocol.driver import DriverCrashedError, ProtocolError
 from tests.support.in_process_query import InProcessQuery
+from tests.support.power_loss import DiskCall, DiskModel, Kind, RecordingDisk, Tree, Way, write_tree
+from tests.support.spark_protocol.driver import DriverCrashedError, ProtocolError
 from tests.support.spool_life import SpoolLife
 
 _GAP_SECONDS = 0.5

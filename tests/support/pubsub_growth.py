@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.testing.spark_protocol.driver import StreamingQuery, resident_bytes
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import StreamingQuery, resident_bytes
 
 ROWS_A_BATCH = 5
 GROWTH_ALLOWED = 0.10

@@ -12,7 +12,7 @@ from google.pubsub_v1.types import pubsub as types
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import SpoolStats, stats
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
-from connectors.testing.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
+from tests.support.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
 from tests.support.spool_writing import access_of
 from tests.support.waiting import POLL_SECONDS, wait_for
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.testing.spark_protocol.driver import ReaderDiedError, StreamingQuery
 from tests.support.fetch_targets import FAILPOINTS as FETCHER_POINTS
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import ReaderDiedError, StreamingQuery
 
 LOCAL_POINTS = ("store.before_sync", "store.before_link", "store.before_folder_sync")
 """What only a local store passes."""

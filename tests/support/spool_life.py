@@ -32,8 +32,8 @@ from connectors.spool.segments.segment import SegmentInfo, read_slices
 from connectors.spool.stream.admission import StartedFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
-from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery
+from tests.support.spark_protocol.driver import FolderSink, InProcessWorkers
 
 ROW_BYTES = 10
 ROWS_A_BATCH = 5

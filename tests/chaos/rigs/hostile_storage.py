@@ -22,7 +22,6 @@ from connectors.spool.admin.verify import verify
 from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentReader, SegmentWriter
 from connectors.spool.store.local import LocalStore
-from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.chaos.rigs.hostile_attempts import SAME, Attempt, Kind, assert_clean
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
@@ -41,6 +40,7 @@ from tests.support.damaged_spool import (
     write_file,
 )
 from tests.support.hostile_answers import hostile_text
+from tests.support.spark_protocol.driver import InProcessWorkers
 from tests.support.spool_writing import SCHEMA, HandSpool
 
 __all__ = ["STORAGE"]

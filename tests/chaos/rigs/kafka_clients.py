@@ -19,13 +19,13 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType, 
 from connectors.core.arrow import arrow_schema
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.schema import HEADERS_TYPE, source_schema
-from connectors.testing.spark_protocol.driver import BatchRead
 from tests.chaos.support.spark import SparkJobs
 from tests.support.clients import as_bytes, as_field, run_java_client
 from tests.support.clients.outcome import out_of_order, outcome
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_rig import SOURCE, KafkaRig
 from tests.support.kafka_task import TaskPlan, run_commit, run_process
+from tests.support.spark_protocol.driver import BatchRead
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS: Final = 3

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.spark_protocol.driver import resident_bytes
 from tests.chaos.rigs.network_faults import FAULTS, PAUSE_SECONDS, Fault, applied, connections, paused
 from tests.chaos.rigs.network_flows import FLOWS, Flow, KafkaFlow, Services
 from tests.chaos.support import processes
 from tests.chaos.support.record import ROOT
 from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.support.spark_protocol.driver import resident_bytes
 
 HEALING_SECONDS = 120.0
 """At most so long nothing new may come to the sink: a connection without a peer is left after a minute."""

@@ -19,10 +19,10 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from connectors.core.arrow import arrow_schema
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.sink.writer import close_clients
-from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
 from tests.support.clients import as_bytes, as_field, run_go_client
 from tests.support.clients.outcome import out_of_order, outcome
 from tests.support.pubsub_calls import PubSubCalls
+from tests.support.spark_protocol.driver import FolderSink, StreamingQuery
 
 PROJECT: Final = "shop"
 _NAMES: Final = ("trace", "ключ", "a-b.c", "x" * 256, "n")

@@ -11,17 +11,17 @@ from typing import Any
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import (
+from tests.support.external_rig import ExternalRig
+from tests.support.pubsub_rig import PubSubRig
+from tests.support.pubsub_sweep import all_crashes, sweep
+from tests.support.spark_protocol.driver import (
     Batch,
     DriverCrashedError,
     ReaderDiedError,
     StreamingQuery,
     TaskWorkers,
 )
-from connectors.testing.spark_protocol.stream import Trigger
-from tests.support.external_rig import ExternalRig
-from tests.support.pubsub_rig import PubSubRig
-from tests.support.pubsub_sweep import all_crashes, sweep
+from tests.support.spark_protocol.stream import Trigger
 from tests.support.spool_writing import object_store_options
 
 _MESSAGES_TO_REPLAY = 6

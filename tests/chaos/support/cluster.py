@@ -19,11 +19,11 @@ from typing import Any, Self
 import pyspark
 
 from connectors.testing.process import start_bound_process
-from connectors.testing.spark_protocol.driver import descendants
 from tests.chaos.support import processes
 from tests.chaos.support.record import ROOT
 from tests.servers.java import free_ports
 from tests.support import quick_java
+from tests.support.spark_protocol.driver import descendants
 
 WORKERS = 2
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from connectors.testing.spark_protocol.driver import descendants, is_running
+from tests.support.spark_protocol.driver import descendants, is_running
 
 _POLL_SECONDS = 0.005
 

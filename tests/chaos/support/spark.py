@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from connectors.testing.spark_protocol.driver import descendants
-from connectors.testing.spark_protocol.system import child_environment
 from tests.chaos.support import processes, spark_job
 from tests.chaos.support.cluster import StandaloneCluster
+from tests.support.spark_protocol.driver import descendants
+from tests.support.spark_protocol.system import child_environment
 
 READY_SECONDS = 60.0
 BOOT_SECONDS = 180.0

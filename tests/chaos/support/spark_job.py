@@ -37,8 +37,8 @@ from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.protobuf import from_protobuf
-from connectors.testing.spark_protocol.driver import digest
 from tests.chaos.support.lakehouse_tables import into_table
+from tests.support.spark_protocol.driver import digest
 
 LOG_NAME = "batches.jsonl"
 SINK_NAME = "sink"

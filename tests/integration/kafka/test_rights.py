@@ -11,10 +11,10 @@ from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import PooledConsumer
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import PartitionReader
-from connectors.testing.spark_protocol.driver import TaskFailedError
 from tests.servers.kafka_broker import USER
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import TaskPlan, run_commit, run_task
+from tests.support.spark_protocol.driver import TaskFailedError
 from tests.support.waiting import wait_for
 
 DENIED = r"\[KAFKA_ACCESS_DENIED\]"

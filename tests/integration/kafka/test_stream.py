@@ -19,8 +19,8 @@ from connectors.kafka.offsets import Offsets, TopicPartition
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.testing.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
+from tests.support.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 STARTS = ("latest", "earliest", "specific", "timestamps", "timestamp")

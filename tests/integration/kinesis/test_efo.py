@@ -42,7 +42,8 @@ from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, SegmentWriter
 from connectors.spool.store import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.spark_protocol.driver import (
+from tests.support.kinesis_rig import PATIENCE, SOURCE, KinesisRig, kpl_aggregate, wait_until
+from tests.support.spark_protocol.driver import (
     DriverCrashedError,
     ReaderFailedError,
     StreamingQuery,
@@ -50,7 +51,6 @@ from connectors.testing.spark_protocol.driver import (
     descendants,
     is_running,
 )
-from tests.support.kinesis_rig import PATIENCE, SOURCE, KinesisRig, kpl_aggregate, wait_until
 
 HOUR = 3600.0
 _ARN = "arn:aws:kinesis:us-east-1:{1:012}:stream/{0}"
@@ -959,7 +959,7 @@ def test_03_a_fetcher_that_dies_anywhere_loses_and_doubles_nothing(two: Efo, tmp
 @pytest.mark.guarantee
 @pytest.mark.parametrize("point", ["kinesis.before_free", "kinesis.after_free"])
 def test_03_a_source_that_dies_while_it_frees_loses_and_doubles_nothing(two: Efo, tmp_path: Path, point: str) -> None:
-    from connectors.testing.spark_protocol.driver import ReaderDiedError  # noqa: PLC0415 - only here
+    from tests.support.spark_protocol.driver import ReaderDiedError  # noqa: PLC0415 - only here
 
     query = two.query()
     query.reader_environment = {"CONNECTORS_FAILPOINTS": f"reader/{point}=kill_once:{tmp_path / 'died'}"}

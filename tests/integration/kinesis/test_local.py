@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.support.kinesis_calls import KinesisCalls, kinesis_client
 from tests.support.kinesis_rig import FAST, PATIENCE, SOURCE
+from tests.support.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
 pytestmark = pytest.mark.timeout(120)
 

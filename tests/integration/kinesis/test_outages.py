@@ -19,8 +19,8 @@ from connectors.kinesis.options.source import KinesisReadOptions, parse_read_opt
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.spark_protocol.driver import ReaderFailedError
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
+from tests.support.spark_protocol.driver import ReaderFailedError
 
 MORE_THAN_TEN = 30
 """Failures in a row: before there was ``retryTimeout``, a query that names no limit stopped after 10."""

@@ -24,8 +24,8 @@ from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.spark_protocol.driver import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
+from tests.support.spark_protocol.driver import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 
 HOUR = 3600.0
 HOUR_MS = 3_600_000

@@ -22,8 +22,8 @@ from connectors.kinesis.source.micro_batch import KinesisStream, Share, counted_
 from connectors.kinesis.source.reader import read_range
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.spark_protocol.stream import Trigger
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
+from tests.support.spark_protocol.stream import Trigger
 
 SHORT = 0.3
 

@@ -12,13 +12,13 @@ import pytest
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import stats
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import (
+from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import (
     BatchRead,
     ReaderFailedError,
     TaskFailedError,
     TaskWorkers,
 )
-from tests.support.pubsub_rig import PubSubRig
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import (
+from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import (
     DriverCrashedError,
     ReaderDiedError,
     ReaderFailedError,
     TaskFailedError,
 )
-from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 
 def test_01_every_message_is_one_row_with_equal_payload_and_attributes(rig: PubSubRig) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.external_rig import ExternalRig
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep
+from tests.support.spark_protocol.driver import TaskWorkers
 from tests.support.spool_writing import object_store_options
 
 pytestmark = pytest.mark.guarantee

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import StreamingQuery
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import StreamingQuery
 
 BY_UID = {"dedupAttribute": "uid"}
 WORKERS = 1

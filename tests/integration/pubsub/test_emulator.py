@@ -19,8 +19,8 @@ from connectors.pubsub.sink.rows import RowStamp, SinkColumns
 from connectors.pubsub.sink.writer import close_clients, publish_batches
 from connectors.spool import stats
 from connectors.testing.pubsub.client import PubSubTestClient
-from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery, TaskWorkers
 from tests.servers.pubsub_emulator import find_emulator
+from tests.support.spark_protocol.driver import FolderSink, StreamingQuery, TaskWorkers
 
 
 class EmulatorRig:

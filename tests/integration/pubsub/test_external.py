@@ -23,9 +23,9 @@ from connectors.spool.source.start import external_plans
 from connectors.spool.store import open_store
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.fetch_program import FetchProgram
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 from tests.support.spool_writing import SECRET, object_store_options
 
 EXTERNAL = {"fetch": "external", "startTimeout": "1s"}

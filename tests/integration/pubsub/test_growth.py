@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.support.pubsub_growth import BASE_BATCH, Footprint, footprints, grown
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import InProcessWorkers
 
 
 def test_memory_and_files_after_1000_batches_are_within_a_tenth_of_those_after_400(tmp_path: Path) -> None:

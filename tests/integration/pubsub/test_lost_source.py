@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import FolderSink, ReaderFailedError
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import FolderSink, ReaderFailedError
 
 CLICKS = "projects/other/subscriptions/clicks"
 CLICK_TOPIC = "projects/other/topics/clicks"

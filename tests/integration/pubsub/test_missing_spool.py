@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import ReaderFailedError
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import ReaderFailedError
 
 
 def test_a_query_whose_disk_goes_away_stops_and_goes_on_when_it_is_back(rig: PubSubRig) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.spool_writing import SECRET, object_store_options
 
 

@@ -16,15 +16,15 @@ import pytest
 from connectors.core.options.declaration import declared_options
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.source import PubSubReadOptions
-from connectors.testing.spark_protocol.driver import (
+from tests.support.fetch_program import FetchProgram
+from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import (
     Batch,
     DriverCrashedError,
     ReaderFailedError,
     Source,
     TaskFailedError,
 )
-from tests.support.fetch_program import FetchProgram
-from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/option-changes.md"
 BEFORE = {

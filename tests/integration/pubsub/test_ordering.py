@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import TaskWorkers
 
 KEYS = 5
 

@@ -14,9 +14,9 @@ from connectors.pubsub.options.sink import parse_write_options
 from connectors.pubsub.options.source import parse_read_options
 from connectors.pubsub.sink.writer import close_clients
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 from tests.support.pubsub_task import TaskPlan, run_task
+from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 
 PATIENCE = 60.0
 UNAVAILABLE = r"PUBSUB_UNAVAILABLE.*It was tried again for {} s: raise the option retryTimeout"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.pubsub_rig import TOPIC, PubSubRig
 from tests.support.pubsub_task import TaskPlan, run_process, run_task
+from tests.support.spark_protocol.driver import TaskWorkers
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from connectors.core.offsets import SENTINEL
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
+from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 
 CANARY = "canary-5f1c7e"
 

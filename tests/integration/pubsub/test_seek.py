@@ -15,9 +15,9 @@ from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.waiting import DuplicateWatch
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import ReaderDiedError, ReaderFailedError, TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.support.spark_protocol.driver import ReaderDiedError, ReaderFailedError, TaskWorkers
 
 SNAPSHOT = "projects/shop/snapshots/before"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import DriverCrashedError, ReaderFailedError
 from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.support.spark_protocol.driver import DriverCrashedError, ReaderFailedError
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/move-and-restore-a-spool.md"
 WORKERS = 1

@@ -11,8 +11,8 @@ import pytest
 from connectors.core.errors import OptionError
 from connectors.pubsub.options.source import parse_read_options
 from connectors.testing.pubsub import PubSubServer
-from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 
 REFUNDS = "projects/shop/subscriptions/refunds"
 REFUND_TOPIC = "projects/shop/topics/refunds"

@@ -16,7 +16,7 @@ import pytest
 
 from connectors.core.errors import SourceGoneError
 from connectors.spool import stats
-from connectors.testing.spark_protocol.driver import (
+from tests.support.spark_protocol.driver import (
     STEPS,
     DriverCrashedError,
     FolderSink,

@@ -17,7 +17,7 @@ from connectors.core.errors import OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.spark_protocol.driver import is_running
+from tests.support.spark_protocol.driver import is_running
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

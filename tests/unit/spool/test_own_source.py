@@ -16,7 +16,7 @@ from connectors.core.options.declaration import declared_options
 from connectors.pubsub.datasource import PubSubStreamReader
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.spool import SpoolBatchReader, SpoolOptions, SpoolStreamReader, stats
-from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
+from tests.support.spark_protocol.driver import FolderSink, StreamingQuery
 from tests.support.sqs_rig import EXAMPLES
 
 GIVEN = {"queueUrl": "http://127.0.0.1:1/q", "spoolLocation": "/data/spool"}

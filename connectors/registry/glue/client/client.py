@@ -126,4 +126,4 @@ def _credentials_error(error: BaseException) -> CredentialsError:
 
 
 def _refused_credentials(why: str, action: str) -> CredentialsError:
-    return CredentialsError("SCHEMA_REGISTRY_CREDENTIALS", why, _REGISTRY)
+    return CredentialsError("SCHEMA_REGISTRY_CREDENTIALS", why, _REGISTRY, action)

@@ -27,10 +27,10 @@ from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.source import KafkaReadOptions, Subscribe, parse_read_options
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
-from connectors.testing.spark_protocol.driver import BatchRead, TaskFailedError
 from tests.servers.certificates import make_certificates
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 from tests.support.kafka_tokens import TokenEndpoint
+from tests.support.spark_protocol.driver import BatchRead, TaskFailedError
 
 
 def numbers(rows: list[dict[str, Any]]) -> list[int]:

@@ -22,7 +22,7 @@ from connectors.core.processes.interpreter import (
 from connectors.core.session import python_fault
 from connectors.kafka.native import native_reason
 from connectors.testing.process import ServerProcess, start_bound_process
-from connectors.testing.spark_protocol.worker import TaskWorkers
+from tests.support.spark_protocol.worker import TaskWorkers
 
 TRAPPED = ("json", "connectors", "grpc_tools", "numpy", "socket", "pyarrow", "contextlib", "signal", "ctypes", "types")
 """What one of the programs imports, and the standard library of a fresh Python has not loaded yet."""

@@ -21,8 +21,8 @@ from connectors.kafka.sink.exactly_once import finish_batch
 from connectors.kafka.sink.rows import records
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, close_sinks, produce_batches
 from connectors.testing.kafka.mock import MockKafka
-from connectors.testing.spark_protocol.driver import BatchRead, InProcessWorkers, TaskFailedError
 from tests.support.kafka_task import batches, exactly_once
+from tests.support.spark_protocol.driver import BatchRead, InProcessWorkers, TaskFailedError
 
 TOPIC = "orders"
 TYPES = {"topic": StringType(), "key": BinaryType(), "value": BinaryType(), "timestamp": TimestampType()}

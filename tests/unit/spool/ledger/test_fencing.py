@@ -16,7 +16,7 @@ from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import while_newest
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.testing.power_loss import Kind, RecordingDisk
+from tests.support.power_loss import Kind, RecordingDisk
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.spool_writing import HandSpool
 

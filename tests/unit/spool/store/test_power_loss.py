@@ -14,7 +14,7 @@ import pytest
 
 from connectors.spool.admin.repair import adopt
 from connectors.spool.store.disk_space import DiskReserve
-from connectors.testing.power_loss import DiskCall, DiskModel, RecordingDisk, Tree, Way
+from tests.support.power_loss import DiskCall, DiskModel, RecordingDisk, Tree, Way
 from tests.support.power_loss_rig import check, losses, on_disk, record
 from tests.support.spool_writing import HandSpool, fill
 

@@ -29,14 +29,14 @@ from typing import Any
 from pyspark.serializers import SpecialLengths, UTF8Deserializer, read_int, write_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
-from connectors.testing.spark_protocol.errors import (
+from tests.support.spark_protocol.errors import (
     ProtocolError,
     ReaderDiedError,
     ReaderFailedError,
     ReaderTimeoutError,
 )
-from connectors.testing.spark_protocol.system import OutputReader, child_environment, descendants, resident_bytes
-from connectors.testing.spark_protocol.template import fork_reader
+from tests.support.spark_protocol.system import OutputReader, child_environment, descendants, resident_bytes
+from tests.support.spark_protocol.template import fork_reader
 
 __all__ = [
     "ReaderProcess",

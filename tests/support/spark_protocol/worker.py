@@ -29,8 +29,8 @@ from pyspark.sql.worker import create_data_source as creator
 from pyspark.sql.worker import plan_data_source_read as planner
 
 from connectors.core.processes.interpreter import python_command
-from connectors.testing.spark_protocol.errors import TaskFailedError
-from connectors.testing.spark_protocol.system import child_environment
+from tests.support.spark_protocol.errors import TaskFailedError
+from tests.support.spark_protocol.system import child_environment
 
 __all__ = ["CreatedSource", "InProcessWorkers", "ReadPlan", "TaskWorkers", "Workers"]
 
@@ -78,7 +78,7 @@ def _create(source_class: bytes, name: str, options: Mapping[str, str], schema: 
         for text in pair:
             write_with_length(text.encode(), request)
     request.seek(0)
-    creator._main(request, answer)  # noqa: SLF001 - the code that Spark runs
+    creator._main(request, answer)
     answer.seek(0)
     pickled = answer.read(read_int(answer))
     if read_int(answer) == 1:
@@ -95,7 +95,7 @@ def _plan(source: CreatedSource, *, streaming: bool) -> ReadPlan:
     write_int(_ROWS_PER_ARROW_BATCH, request)
     _write_flags(request, False, streaming, True)  # no filter pushdown; a stream or not; binary columns are bytes
     request.seek(0)
-    planner._main(request, answer)  # noqa: SLF001 - the code that Spark runs
+    planner._main(request, answer)
     answer.seek(0)
     command = answer.read(read_int(answer))
     partitions = tuple(answer.read(read_int(answer)) for _ in range(read_int(answer)))
@@ -291,6 +291,6 @@ def main(descriptor: int) -> None:
 
 if __name__ == "__main__":
     # Under its real name, so that what is pickled here is known there.
-    from connectors.testing.spark_protocol.worker import main as serve
+    from tests.support.spark_protocol.worker import main as serve
 
     serve(int(sys.argv[1]))

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from connectors.core.processes.interpreter import python_command
-from connectors.testing.spark_protocol.errors import ProtocolError
-from connectors.testing.spark_protocol.system import child_environment
+from tests.support.spark_protocol.errors import ProtocolError
+from tests.support.spark_protocol.system import child_environment
 
 __all__ = ["ForkedProcess", "fork_reader"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from connectors.testing.spark_protocol.errors import ProtocolError
+from tests.support.spark_protocol.errors import ProtocolError
 
 __all__ = ["OutputReader", "child_environment", "descendants", "is_running", "resident_bytes"]
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from connectors.testing.spark_protocol.errors import ProtocolError
-from connectors.testing.spark_protocol.process import ReaderProcess
-from connectors.testing.spark_protocol.worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
+from tests.support.spark_protocol.errors import ProtocolError
+from tests.support.spark_protocol.process import ReaderProcess
+from tests.support.spark_protocol.worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
 
 __all__ = ["STEPS", "Batch", "BatchRead", "Source", "Step", "Stream", "Trigger"]
 

@@ -1,6 +1,6 @@
 """The protocol driver as a process of its own, so that a test can kill it as Spark's JVM is killed.
 
-``python -m connectors.testing.spark_protocol SPEC`` runs one query. SPEC is the path of a JSON file with the
+``python -m tests.support.spark_protocol SPEC`` runs one query. SPEC is the path of a JSON file with the
 arguments of `DriverProcess`. It writes one line of JSON for each event to its standard output:
 
     {"event": "started", "reader_pids": [..], "worker_pids": [..]}
@@ -27,12 +27,12 @@ from typing import IO, Any, Self
 
 from connectors.core.processes.interpreter import python_command
 from connectors.testing.process import on_parent_death
-from connectors.testing.spark_protocol.errors import NoBatchError, ProtocolError
-from connectors.testing.spark_protocol.query import StreamingQuery
-from connectors.testing.spark_protocol.store import FolderSink
-from connectors.testing.spark_protocol.stream import Trigger
-from connectors.testing.spark_protocol.system import OutputReader, child_environment
-from connectors.testing.spark_protocol.worker import TaskWorkers
+from tests.support.spark_protocol.errors import NoBatchError, ProtocolError
+from tests.support.spark_protocol.query import StreamingQuery
+from tests.support.spark_protocol.store import FolderSink
+from tests.support.spark_protocol.stream import Trigger
+from tests.support.spark_protocol.system import OutputReader, child_environment
+from tests.support.spark_protocol.worker import TaskWorkers
 
 __all__ = ["DriverProcess", "main"]
 
@@ -87,7 +87,7 @@ class DriverProcess:
         self.log: deque[str] = deque(maxlen=1000)
         """The last lines of its standard error, the readers' and workers' included."""
         self._process = subprocess.Popen(
-            python_command("-m", "connectors.testing.spark_protocol", str(path)),
+            python_command("-m", "tests.support.spark_protocol", str(path)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -210,8 +210,8 @@ def _run(specification: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run what the only argument says, a path of a JSON file."""
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):  # noqa: PLR2004 - the program and one argument
-        sys.stderr.write(f"usage: python -m connectors.testing.spark_protocol SPEC\n\n{__doc__}")
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        sys.stderr.write(f"usage: python -m tests.support.spark_protocol SPEC\n\n{__doc__}")
         raise SystemExit(2)
     on_parent_death(lambda: os._exit(_PARENT_GONE))
     _run(json.loads(Path(sys.argv[1]).read_text()))

@@ -246,7 +246,7 @@ class DiskModel:
             way: what becomes of what is not synced.
             choose: decides in `Way.MIXED`.
         """
-        chooser = choose or random.Random(0)  # noqa: S311 - no secret
+        chooser = choose or random.Random(0)
         tree: Tree = {}
         bytes_of: dict[int, bytes] = {}
 
@@ -292,7 +292,7 @@ def _names_left(folder: _Folder, way: Way, choose: random.Random) -> dict[str, _
         return folder.names
     names = dict(folder.durable)
     for name, node in folder.changes:
-        if choose.random() < 0.5:  # noqa: PLR2004 - heads or tails
+        if choose.random() < 0.5:
             continue
         if node is None:
             names.pop(name, None)

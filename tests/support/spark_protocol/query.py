@@ -1,4 +1,4 @@
-"""The micro-batch engine of the protocol driver; `connectors.testing.spark_protocol.driver` is the module to import."""
+"""The micro-batch engine of the protocol driver; `tests.support.spark_protocol.driver` is the module to import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
 from connectors.core.processes.failpoints import failpoint
-from connectors.testing.spark_protocol.errors import (
+from tests.support.spark_protocol.errors import (
     AttemptsDifferError,
     DriverCrashedError,
     NoBatchError,
@@ -22,10 +22,10 @@ from connectors.testing.spark_protocol.errors import (
     ReplayDiffersError,
     UnexpectedBatchError,
 )
-from connectors.testing.spark_protocol.process import ReaderProcess, offset_text
-from connectors.testing.spark_protocol.store import Checkpoint, digest
-from connectors.testing.spark_protocol.stream import Batch, Source, Step, Stream, Trigger, known_trigger
-from connectors.testing.spark_protocol.worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
+from tests.support.spark_protocol.process import ReaderProcess, offset_text
+from tests.support.spark_protocol.store import Checkpoint, digest
+from tests.support.spark_protocol.stream import Batch, Source, Step, Stream, Trigger, known_trigger
+from tests.support.spark_protocol.worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
 
 __all__ = ["StreamingQuery"]
 

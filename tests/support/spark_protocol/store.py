@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.testing.spark_protocol.errors import ProtocolError
+from tests.support.spark_protocol.errors import ProtocolError
 
 __all__ = ["Checkpoint", "FolderSink", "LostAndDoubled", "digest", "replace_file"]
 

@@ -1,6 +1,6 @@
 """A driver that calls the stream reader of a Python data source exactly as Spark 4.3 does, without Spark's JVM.
 
-    from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
+    from tests.support.spark_protocol.driver import FolderSink, StreamingQuery
 
     sink = FolderSink(tmp_path / "sink")
     with StreamingQuery(MySource, {"option": "value"}, checkpoint=tmp_path / "checkpoint", sink=sink) as query:
@@ -14,12 +14,12 @@ and the order of calls, the two logs and the rules of a restart are Spark's: tra
 driver to it. One batch costs about 2 ms beside what the source itself does.
 
 To kill the driver as well, as when Spark's JVM dies, run it as a process of its own: see `DriverProcess` in
-`connectors.testing.spark_protocol.program`, or ``python -m connectors.testing.spark_protocol --help``.
+`tests.support.spark_protocol.program`, or ``python -m tests.support.spark_protocol --help``.
 """
 
 from __future__ import annotations
 
-from connectors.testing.spark_protocol.errors import (
+from tests.support.spark_protocol.errors import (
     AttemptsDifferError,
     DriverCrashedError,
     NoBatchError,
@@ -32,13 +32,13 @@ from connectors.testing.spark_protocol.errors import (
     TaskFailedError,
     UnexpectedBatchError,
 )
-from connectors.testing.spark_protocol.process import ReaderProcess, offset_text
-from connectors.testing.spark_protocol.program import DriverProcess
-from connectors.testing.spark_protocol.query import StreamingQuery
-from connectors.testing.spark_protocol.store import Checkpoint, FolderSink, LostAndDoubled, digest
-from connectors.testing.spark_protocol.stream import STEPS, Batch, BatchRead, Source, Step, Trigger
-from connectors.testing.spark_protocol.system import descendants, is_running, resident_bytes
-from connectors.testing.spark_protocol.worker import InProcessWorkers, TaskWorkers
+from tests.support.spark_protocol.process import ReaderProcess, offset_text
+from tests.support.spark_protocol.program import DriverProcess
+from tests.support.spark_protocol.query import StreamingQuery
+from tests.support.spark_protocol.store import Checkpoint, FolderSink, LostAndDoubled, digest
+from tests.support.spark_protocol.stream import STEPS, Batch, BatchRead, Source, Step, Trigger
+from tests.support.spark_protocol.system import descendants, is_running, resident_bytes
+from tests.support.spark_protocol.worker import InProcessWorkers, TaskWorkers
 
 __all__ = [
     "STEPS",

@@ -13,7 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.testing.spark_protocol.driver import (
+from tests.golden.driver_engine import run
+from tests.golden.scenarios import SCENARIOS, TRACES, Scenario, folded_trace, read_events
+from tests.golden.troubled_source import TroubledSource
+from tests.support.spark_protocol.driver import (
     STEPS,
     AttemptsDifferError,
     DriverCrashedError,
@@ -29,9 +32,6 @@ from connectors.testing.spark_protocol.driver import (
     digest,
     is_running,
 )
-from tests.golden.driver_engine import run
-from tests.golden.scenarios import SCENARIOS, TRACES, Scenario, folded_trace, read_events
-from tests.golden.troubled_source import TroubledSource
 from tests.support.waiting import wait_for
 
 SOURCE = "tests.golden.troubled_source:TroubledSource"

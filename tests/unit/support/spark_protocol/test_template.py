@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.spark_protocol.driver import InProcessWorkers, ReaderProcess
-from connectors.testing.spark_protocol.system import child_environment
-from connectors.testing.spark_protocol.template import ForkedProcess, fork_reader
 from tests.support.facts_source import FactsSource, facts_of
+from tests.support.spark_protocol.driver import InProcessWorkers, ReaderProcess
+from tests.support.spark_protocol.system import child_environment
+from tests.support.spark_protocol.template import ForkedProcess, fork_reader
 
 
 def reader(**settings: Any) -> ReaderProcess:
