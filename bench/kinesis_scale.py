@@ -2,7 +2,7 @@
 
 The server of `connectors.testing` holds each GetRecords call back for 20 ms, so that readers wait for it, as for a real
 service, and not for the few processors of the machine that all of them share. A reader is a process that does what a
-task on an executor of one core does: it gets a partition that the source has planned, by `maxPartitions`, and reads its
+task on an executor of one core does: it gets its share of the shards that the source has planned, and reads its
 shards one after the other into Arrow. Spark itself is left out: what it takes to start a job is the same with any other
 source. The ratio is to one reader; near-linear is asked for.
 
@@ -15,6 +15,7 @@ import multiprocessing
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,10 +60,13 @@ def read(task: bytes) -> int:
 
 def rate(server: KinesisServerProcess, pool: ProcessPoolExecutor, records: int, readers: int) -> float:
     """Plan a batch read for so many readers, and let each read its part; records a second."""
-    source = KinesisDataSource(options(server) | {"maxPartitions": str(readers)})
+    source = KinesisDataSource(options(server))
     reader = source.reader(source.schema())
-    parts = reader.partitions()
-    assert len(parts) == readers
+    ranges = [(part, shard) for part in reader.partitions() for shard in part.parts]
+    parts = [
+        replace(part, parts=tuple(shard for _, shard in ranges[number::readers]))
+        for number, (part, _) in enumerate(ranges[:readers])
+    ]
     tasks = [pickle.dumps((reader, part)) for part in parts]
     began = time.perf_counter()
     found = sum(pool.map(read, tasks))

@@ -121,13 +121,14 @@ _KINESIS_GROUPS = (
         _ALL,
         "awsAccessKey",
     ),
-    Group("Outages", _ALL, "retryTimeout numRetries"),
+    Group("Outages", _ALL, "retryTimeout maxRetryInterval"),
+    Group("For jobs that move from awslabs' connector", _ALL, "numRetries"),
 )
 _KINESIS_SOURCE_GROUPS = (
     Group("What to read", "stream, batch", "streamName deaggregate"),
     Group("Where to begin", "stream, batch", "initialPosition"),
     Group("Where to end", "batch", "endingPosition"),
-    Group("Batches", "stream", "maxRecordsPerTrigger availableNow preserveShardOrder"),
+    Group("Batches", "stream", "maxRecordsPerTrigger availableNow"),
     Group("Tasks and loss", "stream, batch", "minPartitions failOnDataLoss"),
     Group(
         "Polling",
@@ -352,7 +353,7 @@ _KINESIS_SINK_COLUMNS = (
     ("data", "string or binary, required", "text is written as UTF-8"),
     ("partitionKey", "string, required", "1 to 256 characters"),
     ("explicitHashKey", "string", "a whole number that decides the shard instead of the key; null: the key does"),
-    ("stream", "string", "name or ARN; unless the option `streamName` or `streamARN` is given, which wins"),
+    ("stream", "string", "name or ARN; unless the option `streamName` is given, which wins"),
 )
 
 
@@ -365,6 +366,7 @@ def _kinesis() -> str:
         Declared(KinesisClientOptions, _KINESIS_GROUPS, "Required"),
         Declared(KinesisReadOptions, _KINESIS_SOURCE_GROUPS, "Required to read", KinesisClientOptions),
         Declared(KinesisWriteOptions, _KINESIS_SINK_GROUPS, "Required to write", KinesisClientOptions),
+        first="streamName streamName region initialPosition maxRecordsPerTrigger",  # of the source, and of the sink
     )
     return "\n".join(
         [

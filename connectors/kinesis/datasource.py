@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _PLANNING_SECONDS: Final = 5.0
 """How long the driver waits for the service before a write; then tasks do."""
+_AGGREGATE_BYTES: Final = 256 << 10
+"""The most bytes of an aggregate and its key: a shard takes 1 MB a second, so it refuses larger ones more often."""
 _TASKS_SHARE: Final = 4 / 3
 """While a batch of a stream is read, its tasks make three of four calls, the driver one."""
 
@@ -163,14 +165,14 @@ class _TaskWriter(TaskWriter):
     connector = _KINESIS
 
     def __init__(self, settings: WriteSettings, columns: Columns) -> None:
-        self._settings = settings
-        self._columns = columns
+        self.settings = settings
+        self.columns = columns
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
         from connectors.kinesis.sink.writer import put_batches  # noqa: PLC0415 - readers do without
 
-        return CommitMessage(put_batches(batches, self._columns, self._settings))
+        return CommitMessage(put_batches(batches, self.columns, self.settings))
 
 
 class KinesisBatchWriter(_TaskWriter, BatchWriter):
@@ -215,7 +217,7 @@ class KinesisDataSource(ConnectorSource):
         settings = WriteSettings(
             client=client,
             ordered=options.ordered,
-            aggregate_bytes=options.aggregation_max_size if options.aggregation else None,
+            aggregate_bytes=_AGGREGATE_BYTES if options.aggregation else None,
         )
         if options.stream is not None:
             # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an

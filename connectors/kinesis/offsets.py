@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered, shown, whole_number
-from connectors.core.options.declaration import conflict
 from connectors.kinesis import FORMAT
 
 T = TypeVar("T")
@@ -123,30 +122,21 @@ class ShardPositions:
 _WORDS: Final = {"latest": LATEST, "trim_horizon": TRIM, "earliest": TRIM}
 
 
-def parse_positions(option: str, text: str, time_option: str, time: str | None) -> ShardPositions:
-    """Read ``initialPosition`` or ``endingPosition``, and the option that goes with it and may hold a time."""
-    word, _, rest = text.partition(" ")
+def parse_positions(option: str, text: str) -> ShardPositions:
+    """Read the text of ``initialPosition`` or ``endingPosition``."""
+    word, _, time = text.partition(" ")
     if word.lower() == "at_timestamp":
-        if rest and time is not None:
-            what = f"The options {option} and {time_option} both have a time"
-            raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one.")
-        if (time_text := rest.strip() or time) is None:
-            what = f"{option}=at_timestamp needs a time"
-            raise OptionError("OPTION_MISSING", what, FORMAT, f"Give {time_option}.")
-        return ShardPositions(at_time(_time(option if rest else time_option, time_text)))
+        if not time:
+            raise _illegal(option, text, f"It needs a time after it. {_TIMES}")
+        return ShardPositions(at_time(_time(option, time.strip())))
     if text.startswith("{"):
         try:
-            positions = _from_json(option, text)
+            return _from_json(option, text)
         except RecursionError:
             raise _illegal(option, text, f"It is nested too deep; an example: {_EXAMPLE}.") from None
-    elif text.lower() in _WORDS:
-        positions = ShardPositions(_WORDS[text.lower()])
-    else:
-        raise _illegal(option, text, f"Give latest, trim_horizon, earliest, at_timestamp, or JSON such as {_EXAMPLE}.")
-    if time is not None:
-        action = f"Leave {time_option} out, or give {option}=at_timestamp."
-        raise conflict(FORMAT, option, time_option, "the position is not at_timestamp", action)
-    return positions
+    if text.lower() in _WORDS:
+        return ShardPositions(_WORDS[text.lower()])
+    raise _illegal(option, text, f"Give latest, trim_horizon, at_timestamp TIME, or JSON such as {_EXAMPLE}.")
 
 
 def _time(option: str, text: str) -> int:

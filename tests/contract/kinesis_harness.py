@@ -39,7 +39,8 @@ class KinesisHarness(SourceHarness):
             "streamName": self.stream,
             "endpointUrl": self.server.url,
             "initialPosition": "trim_horizon",
-            "maxPartitions": "2",
+            "maxFetchRate": "2",
+            "minPartitions": "2",
         }
 
     def latest_options(self) -> dict[str, str]:
@@ -74,5 +75,4 @@ class KinesisEfoHarness(KinesisHarness):
             "consumerMode": "efo",
             "consumerName": "contract",
             "spoolLocation": str(self.folder / "spool"),
-            "maxFetchPeriod": "20ms",
         }

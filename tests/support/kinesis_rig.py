@@ -6,14 +6,19 @@ import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from connectors.kinesis.datasource import KinesisDataSource, KinesisStreamReader, open_stream
+from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.testing.kinesis import KinesisControl
 from tests.support.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.support.waiting import POLL_SECONDS, wait_for
 
 SOURCE = "connectors.kinesis.datasource:KinesisDataSource"
+HASTY_SOURCE = "tests.support.kinesis_rig:HastySource"
+"""The same, which waits a second for a consumer, and reopens a subscription after 3 s of silence."""
 PATIENCE = 60.0
 FAST = {
     "awsAccessKey": "AKIATEST",
@@ -42,6 +47,15 @@ def _length(data: bytes) -> bytes:
     while length > 0x7F:
         found, length = found + bytes([length & 0x7F | 0x80]), length >> 7
     return found + bytes([length]) + data
+
+
+class _HastyReader(KinesisStreamReader):
+    def open_stream(self) -> KinesisStream:
+        return open_stream(replace(self.options, register_seconds=1.0, stall_seconds=3.0))
+
+
+class HastySource(KinesisDataSource):
+    stream_reader = _HastyReader
 
 
 class KinesisRig:
@@ -92,10 +106,12 @@ class KinesisRig:
             | options
         )
 
-    def query(self, trigger: Any = "default", sink: Any = None, attempts: int = 1, **options: str) -> StreamingQuery:
+    def query(
+        self, trigger: Any = "default", sink: Any = None, attempts: int = 1, source: str = SOURCE, **options: str
+    ) -> StreamingQuery:
         """A query on the checkpoint and the sink of this test."""
         return StreamingQuery(
-            SOURCE,
+            source,
             self.options(**options),
             checkpoint=self.folder / "checkpoint",
             sink=sink or self.sink,

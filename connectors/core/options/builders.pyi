@@ -37,7 +37,6 @@ class _KafkaOptions(TypedDict, total=False):
 
 class _KinesisOptions(TypedDict, total=False):
     aggregation: bool
-    aggregationMaxSize: int | str
     allowInsecure: bool
     availableNow: bool
     awsAccessKey: str
@@ -48,17 +47,13 @@ class _KinesisOptions(TypedDict, total=False):
     consumerName: str
     deaggregate: Literal["auto", "false"]
     endingPosition: str
-    endingTimestamp: str
     endpointUrl: str
     failOnDataLoss: bool
     fetchers: int
     idleFetchPeriod: str
     initialPosition: str
-    initialTimestamp: str
     maxBytesPerTrigger: int | str
-    maxFetchPeriod: str
     maxFetchRate: float
-    maxPartitions: int
     maxRecordsPerFetch: int
     maxRecordsPerTrigger: int
     maxRetryInterval: str
@@ -67,10 +62,8 @@ class _KinesisOptions(TypedDict, total=False):
     minPartitions: int
     numRetries: int
     ordered: bool
-    preserveShardOrder: bool
     profile: str
     region: str
-    registerConsumerTimeoutInterval: str
     requireConsumerDeregistration: bool
     retryTimeout: str
     roleArn: str
@@ -78,10 +71,8 @@ class _KinesisOptions(TypedDict, total=False):
     roleSessionName: str
     shardFetchInterval: str
     spoolLocation: str
-    streamARN: str
     streamName: str
     stsEndpoint: str
-    subscriptionStallInterval: str
 
 class _PubsubOptions(TypedDict, total=False):
     allowInsecure: bool

@@ -52,8 +52,7 @@ def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, regist
             # Somebody else has just registered it, or one of this name is still being removed.
             if error.code != IN_USE:
                 raise
-    action = "Wait, or raise registerConsumerTimeoutInterval."
-    raise ServiceUnavailableError("KINESIS_CONSUMER_NOT_ACTIVE", f"The consumer is not ACTIVE: {what}", where, action)
+    raise ServiceUnavailableError(_NOT_ACTIVE, f"The consumer is not ACTIVE: {what}", where)
 
 
 def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
@@ -200,6 +199,6 @@ class StreamConsumers:
             return delay
         consumer.outage.reset()
         delay = consumer.backoff.next_delay_seconds(error)
-        if time.monotonic() + delay > consumer.asked + self._options.register_timeout:
+        if time.monotonic() + delay > consumer.asked + self._options.register_seconds:
             raise error
         return delay

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 _LEAST_SECONDS: Final = 3.0
 """A fetcher that works reports twice a second."""
 _HELD_BYTES: Final = 64 << 20
+_PUBLISH_SECONDS: Final = 0.1
+"""Records are ready for a batch at the latest this long after they came; less would make more and smaller segments."""
 _CHECK_SECONDS: Final = 0.5
 _LAGGING_CHECKS: Final = 4
 """Checks in a row that see a subscription behind the reader before it restarts at the reader's position."""
@@ -154,7 +156,7 @@ class FanOut(PushSource):
         self._shards: dict[ShardKey, _Subscribed] = {}
         self._consumers = StreamConsumers(options, monitor.client, monitor.scheduler, self._consumer_active)
         self._logged: set[str] = set()
-        self._stalled = StallDetector(options.subscription_stall, _CHECK_SECONDS)
+        self._stalled = StallDetector(options.stall_seconds, _CHECK_SECONDS)
 
     def start_over(self) -> None:
         """Drop what an earlier query left: it may lie before the start of this one, or be trimmed."""
@@ -237,9 +239,9 @@ class FanOut(PushSource):
             settings={
                 "client": client_to_json(options),
                 "deaggregate": self._deaggregate,
-                "stall_seconds": options.subscription_stall,
+                "stall_seconds": options.stall_seconds,
             },
-            publish_period=options.max_fetch_period,
+            publish_period=_PUBLISH_SECONDS,
             max_held_bytes=_HELD_BYTES,
         )
         group = FetcherGroup(on_published=self._published, on_note=self._noted, free_bytes=options.max_spool_bytes)

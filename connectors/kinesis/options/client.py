@@ -22,6 +22,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The name of a stream or a consumer."""
 STREAM_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:([a-z0-9-]+):[0-9]{12}:stream/([A-Za-z0-9_.-]{1,128})")
 """Its groups are the region and the name."""
+STREAM: Final = re.compile(f"{NAME.pattern}|{STREAM_ARN.pattern}")
 _SECRETS: Final = ("access_key", "secret_key", "session_token", "role_external_id")
 
 
@@ -43,22 +44,22 @@ class KinesisClientOptions(OutageOptions, AwsAccessOptions):
     secret_key: Secret | None = refined(AwsAccessOptions, "secret_key", aliases=("kinesis.awsSecretKey",))
     role_arn: str | None = refined(AwsAccessOptions, "role_arn", aliases=("kinesis.stsRoleArn",))
     role_session_name: str | None = refined(AwsAccessOptions, "role_session_name", aliases=("kinesis.stsSessionName",))
+    max_retry_interval: float = option(
+        "maxRetryInterval",
+        DURATION,
+        "The longest wait before a call is tried again; waits grow from 100ms and are random.",
+        default="10s",
+        minimum="100ms",
+    )
     num_retries: int | None = option(
         "numRetries",
         INTEGER,
-        "How often in a row a call is tried again that was throttled, or not answered, before the query fails. Given, "
-        "it replaces retryTimeout, however long that takes. Default: retryTimeout.",
+        "How often in a row a call is tried again that was throttled, or not answered, before the query fails, as "
+        "awslabs' connector counts. It replaces retryTimeout, however long that takes. Default: retryTimeout.",
         default=None,
         minimum="0",
         maximum="1000",
         aliases=("client.numRetries", "kinesis.client.numRetries"),
-    )
-    max_retry_interval: float = option(
-        "maxRetryInterval",
-        DURATION,
-        "The longest wait between two of these; waits grow from 100ms and are random.",
-        default="10s",
-        minimum="100ms",
     )
 
     @property

@@ -7,30 +7,23 @@ from dataclasses import dataclass
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import option, parse_options
-from connectors.core.options.kinds import BOOLEAN, BYTES, STRING
+from connectors.core.options.kinds import BOOLEAN, STRING
 from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
-from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
+from connectors.kinesis.options.client import STREAM, KinesisClientOptions, resolve_client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisWriteOptions(KinesisClientOptions):
     """The options of the sink, for streams and batch writes. Made by `parse_write_options`."""
 
-    stream_name: str | None = option(
+    stream: str | None = option(
         "streamName",
         STRING,
-        "The stream of all rows; wins over a column stream. This, streamARN or a column stream is required.",
+        "The stream of all rows, by its name, or by its ARN for one of another account; wins over a column stream. "
+        "This or a column stream is required.",
         default=None,
-        aliases=("kinesis.streamName",),
-    )
-    stream_arn: str | None = option(
-        "streamARN",
-        STRING,
-        "The stream of all rows by its ARN, as for one of another account; instead of streamName. This, streamName "
-        "or a column stream is required.",
-        default=None,
-        aliases=("kinesis.streamArn",),
+        aliases=("streamARN", "kinesis.streamName", "kinesis.streamArn"),
     )
     ordered: bool = option(
         "ordered",
@@ -49,19 +42,6 @@ class KinesisWriteOptions(KinesisClientOptions):
         default="false",
         aliases=("aggregationEnabled", "kinesis.sink.aggregationEnabled"),
     )
-    aggregation_max_size: int = option(
-        "aggregationMaxSize",
-        BYTES,
-        "The most bytes of an aggregate and its key. A row that is larger is put as it is.",
-        default="256k",
-        minimum="1k",
-        maximum="1m",
-    )
-
-    @property
-    def stream(self) -> str | None:
-        """Name or ARN of the stream of all rows; None takes the column."""
-        return self.stream_name or self.stream_arn
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
@@ -71,14 +51,8 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     """
     options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
     refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)
-    if options.stream_name is not None and options.stream_arn is not None:
-        what = "Both streamName and streamARN are given"
-        raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one of them, or neither.")
-    for name, value, pattern in (
-        ("streamName", options.stream_name, NAME),
-        ("streamARN", options.stream_arn, STREAM_ARN),
-    ):
-        if value is not None and not pattern.fullmatch(value):
-            advice = "A sink writes all rows to one stream, or takes them from the column stream."
-            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot be {value!r}", FORMAT, advice)
+    if options.stream is not None and not STREAM.fullmatch(options.stream):
+        what = f"The option streamName cannot be {options.stream!r}"
+        action = "A sink writes all rows to one stream, or takes them from the column stream."
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, action)
     return resolve_client(options, environ, options.stream or "")

@@ -18,7 +18,7 @@ from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEG
 from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
-from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
+from connectors.kinesis.options.client import NAME, STREAM, STREAM_ARN, KinesisClientOptions, resolve_client
 from connectors.spool.options import ephemeral_folder
 
 _log = logging.getLogger(__name__)
@@ -78,14 +78,6 @@ class FanOutOptions:
         "started again. A consumer costs by the hour and shard.",
         default="false",
     )
-    register_timeout: float = option(
-        "registerConsumerTimeoutInterval",
-        DURATION,
-        "For efo: how long to wait for the consumer to become ACTIVE, in the background; the query fails then. "
-        "Meanwhile it reads by polling.",
-        default="60s",
-        minimum="1s",
-    )
     spool_location: Path | None = option(
         "spoolLocation",
         PATH,
@@ -110,74 +102,47 @@ class FanOutOptions:
         minimum="1",
         maximum="64",
     )
-    max_fetch_period: float = option(
-        "maxFetchPeriod",
-        DURATION,
-        "For efo: records are ready for a batch at the latest this long after they came.",
-        default="100ms",
-        minimum="1ms",
-        maximum="10m",
-    )
-    subscription_stall: float = option(
-        "subscriptionStallInterval",
-        DURATION,
-        "For efo: a subscription that has sent nothing for so long is opened again, with a warning. The service sends "
-        "something every few seconds, also when nothing was put.",
-        default="30s",
-        minimum="10ms",
-    )
     consumers: tuple[str, ...] = ()
     """Derived: the name or ARN of the consumer of each stream; none for polling."""
     spool_folder: Path = Path()
     """Derived: spoolLocation, or the folder that is picked without it."""
+    register_seconds: float = 60.0
+    """Constant: how long a consumer may take to become ACTIVE, which takes the service some seconds."""
+    stall_seconds: float = 30.0
+    """Constant: silence after which a subscription is reopened. The service sends something every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     """The options of the source, for streams and batch reads; `parse_read_options` makes them."""
 
-    stream_name: str | None = option(
+    stream_name: str = option(
         "streamName",
         STRING,
-        "The streams to read: names, separated by commas. This or streamARN is required.",
-        default=None,
-        aliases=("streamNames", "kinesis.streamName"),
-    )
-    stream_arn: str | None = option(
-        "streamARN",
-        STRING,
-        "The streams to read: ARNs of one region, separated by commas. For streams of other accounts. This or "
-        "streamName is required.",
-        default=None,
-        aliases=("streamARNs", "kinesis.streamArn"),
+        "The streams to read: names or ARNs, separated by commas. A stream of another account needs its ARN. All are "
+        "in one region.",
+        aliases=("streamNames", "kinesis.streamName", "streamARN", "streamARNs", "kinesis.streamArn"),
     )
     initial_position: str | None = option(
         "initialPosition",
         STRING,
-        "Where a new query begins: latest, trim_horizon (or earliest), at_timestamp with initialTimestamp, or JSON "
-        'with a position for shards: {"shardId-000000000000":{"iteratorType":"AFTER_SEQUENCE_NUMBER",'
-        '"iteratorPosition":"4959..."}}, for several streams one level deeper, under their names. Types are '
-        "AFTER_SEQUENCE_NUMBER, AT_SEQUENCE_NUMBER, AT_TIMESTAMP, TRIM_HORIZON, LATEST and SHARD_END. Shards not named "
-        "begin at trim_horizon, parents of those that are count as read. Shards that come later are always read "
-        "from their first record. Default: latest for streams, trim_horizon for batch reads.",
+        "Where a new query begins: latest, trim_horizon (or earliest), at_timestamp TIME, or JSON with a position for "
+        "each shard. TIME is ISO 8601, in UTC unless it names a zone, or milliseconds since 1970. JSON: "
+        '{"shardId-000000000000":{"iteratorType":"AFTER_SEQUENCE_NUMBER","iteratorPosition":"4959..."}}, for several '
+        "streams one level deeper, under their names. Types are AFTER_SEQUENCE_NUMBER, AT_SEQUENCE_NUMBER, "
+        "AT_TIMESTAMP, TRIM_HORIZON, LATEST and SHARD_END. Shards not named begin at trim_horizon, parents of those "
+        "that are count as read. Shards that come later are always read from their first record. Default: latest for "
+        "streams, trim_horizon for batch reads.",
         default=None,
         aliases=("startingPosition", "kinesis.startingPosition"),
-    )
-    initial_timestamp: str | None = option(
-        "initialTimestamp",
-        STRING,
-        "The time of initialPosition=at_timestamp: ISO 8601, UTC where it names no zone, or milliseconds since 1970.",
-        default=None,
-        aliases=("startingTimestamp",),
+        instead_of=("initialTimestamp", "startingTimestamp"),
     )
     ending_position: str | None = option(
         "endingPosition",
         STRING,
-        "Where a batch read ends: latest, at_timestamp with endingTimestamp, or JSON as in initialPosition.",
+        "Where a batch read ends: latest, at_timestamp TIME (its records are not read), or JSON as in initialPosition.",
         default=None,
-    )
-    ending_timestamp: str | None = option(
-        "endingTimestamp", STRING, "The time of endingPosition=at_timestamp; its records are not read.", default=None
+        instead_of=("endingTimestamp",),
     )
     consumer_mode: ConsumerMode = option(
         "consumerMode",
@@ -246,9 +211,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         "second each where every shard gives maxFetchRate. A task reads up to 16 shards at a time.",
         default=None,
         minimum="1",
-    )
-    max_partitions: int | None = option(
-        "maxPartitions", INTEGER, "The most tasks of a batch.", default=None, minimum="1", instead_of=("shardsPerTask",)
+        instead_of=("shardsPerTask",),
     )
     shard_fetch_interval: float = option(
         "shardFetchInterval",
@@ -257,13 +220,6 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         default="10s",
         minimum="1ms",
         aliases=("describeShardInterval", "kinesis.describeShardInterval"),
-    )
-    preserve_shard_order: bool = option(
-        "preserveShardOrder",
-        BOOLEAN,
-        "A shard that came of a split or merge is read in later batches than the end of its parents, so that records "
-        "of one key keep their order. false reads them side by side.",
-        default="true",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
@@ -295,18 +251,16 @@ def parse_read_options(
     """
     options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)
-    options = resolve_client(options, environ, streams[0])
+    options = resolve_client(options, environ, next(filter(STREAM_ARN.fullmatch, streams), ""))
     refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)
     start = ShardPositions(TRIM if streaming is False else LATEST)
-    if options.initial_position is not None or options.initial_timestamp is not None:
-        text = options.initial_position or "at_timestamp"
-        start = parse_positions("initialPosition", text, "initialTimestamp", options.initial_timestamp)
+    if options.initial_position is not None:
+        start = parse_positions("initialPosition", options.initial_position)
     end = ShardPositions(LATEST)
-    if options.ending_position is not None or options.ending_timestamp is not None:
+    if options.ending_position is not None:
         if streaming is True:
-            raise OptionError("OPTION_ILLEGAL", "A stream has no endingPosition", FORMAT, "Leave it out.")
-        text = options.ending_position or "at_timestamp"
-        end = parse_positions("endingPosition", text, "endingTimestamp", options.ending_timestamp)
+            raise _illegal("A stream has no endingPosition", "Leave it out.")
+        end = parse_positions("endingPosition", options.ending_position)
     _check_streams(start, streams, "initialPosition")
     _check_streams(end, streams, "endingPosition")
     options = dataclasses.replace(options, streams=streams, start=start, end=end)
@@ -331,21 +285,13 @@ def _without_milliseconds(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
-    if options.stream_name is None and options.stream_arn is None:
-        raise OptionError("OPTION_MISSING", "Neither streamName nor streamARN is given", FORMAT, "Give one of them.")
-    if options.stream_name is not None and options.stream_arn is not None:
-        raise OptionError("OPTION_CONFLICT", "Both streamName and streamARN are given", FORMAT, "Give one of them.")
-    if options.stream_name is not None:
-        name, action = "streamName", "Give names, separated by commas."
-        streams = _split(name, options.stream_name, NAME, action)
-    else:
-        name, action = "streamARN", "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
-        streams = _split(name, options.stream_arn or "", STREAM_ARN, action)
+    action = "Give names or ARNs, separated by commas. An ARN is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
+    streams = _split("streamName", options.stream_name, STREAM, action)
     if len(set(streams)) < len(streams):
-        raise _illegal(f"The option {name} names a stream twice", "Name it once.")
+        raise _illegal("The option streamName names a stream twice", "Name it once.")
     regions = {match[1] for stream in streams if (match := STREAM_ARN.fullmatch(stream))}
     if len(regions) > 1:
-        what = f"The option streamARN has streams of several regions: {', '.join(sorted(regions))}"
+        what = f"The option streamName has streams of several regions: {', '.join(sorted(regions))}"
         raise _illegal(what, "Make one query for each region, or a union.")
     return streams
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.aggregates import LONGEST_KEY, is_hash_key
-from connectors.kinesis.options.client import NAME, STREAM_ARN
+from connectors.kinesis.options.client import STREAM
 from connectors.kinesis.sink.requests import RequestEntry, key_name
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 BAD_ROW: Final = "KINESIS_BAD_ROW"
 _SINK: Final = "kinesis sink"
 _SHOWN_CHARACTERS: Final = 100
-_STREAM: Final = re.compile(f"{NAME.pattern}|{STREAM_ARN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def check_columns(schema: StructType, stream: str | None) -> Columns:
     wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
     if stream is None:
         if "stream" not in types:
-            what = "Neither the options streamName and streamARN nor a column stream says where rows go"
+            what = "Neither the option streamName nor a column stream says where rows go"
             raise _illegal(what, "Give the option streamName, or a column stream.")
         wanted.append(("stream", "stream", ("string",)))
     for name, meaning, _ in wanted:
@@ -137,7 +135,7 @@ def _all_legal(batch: pa.RecordBatch, columns: Columns) -> bool:
 
 
 def _is_stream(stream: str | None) -> bool:
-    return stream is not None and _STREAM.fullmatch(stream) is not None
+    return stream is not None and STREAM.fullmatch(stream) is not None
 
 
 def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:

@@ -201,8 +201,7 @@ class KinesisStream:
         wanted: dict[ShardKey, ShardState] = {}
         for listing in listings:
             states = states_of(begin[listing.arn], listing)
-            preserve = self._options.preserve_shard_order and not all_of_them
-            shards = readable(states, listing, preserve_order=preserve)
+            shards = readable(states, listing, preserve_order=not all_of_them)
             wanted |= {(listing.arn, shard): states[shard] for shard in shards if not listing.shards[shard].closed}
         self._monitor.follow(wanted, list(listings))
         return list(wanted)
@@ -220,7 +219,7 @@ class KinesisStream:
         starts: dict[ShardKey, ShardState] = {}
         for listing in listings:
             states = states_of(begin[listing.arn], listing)
-            for shard in readable(states, listing, preserve_order=self._options.preserve_shard_order):
+            for shard in readable(states, listing):
                 key = (listing.arn, shard)
                 starts[key], ends[key] = states[shard], next_state(states[shard], seen(key))
             for shard, state in states.items():

@@ -140,7 +140,7 @@ def _read(rig: KinesisRig, mode: str, count: int) -> list[dict[str, Any]]:
     """Return the rows of a batch read, or of a stream that polls or subscribes."""
     if mode == "batch":
         return rig.read()
-    fan_out = {"consumerName": "peer", "spoolLocation": str(rig.folder / "spool"), "maxFetchPeriod": "20ms"}
+    fan_out = {"consumerName": "peer", "spoolLocation": str(rig.folder / "spool")}
     options = {"consumerMode": mode, **(fan_out if mode == "efo" else {})}
     sink = rig.sink
     with rig.query(**options) as query:

@@ -52,7 +52,7 @@ class Mode:
 
 MODES = {
     "efo": Mode(
-        {"consumerMode": "efo", "consumerName": "orders", "maxFetchPeriod": "20ms"},
+        {"consumerMode": "efo", "consumerName": "orders"},
         ("jvm", "fetcher", "worker", "source_runner", "jvm", "fetcher", "driver", "worker"),
         spool=True,
     ),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from connectors.testing.kinesis import KinesisServer
-from tests.support.kinesis_rig import PATIENCE, KinesisRig
+from tests.support.kinesis_rig import HASTY_SOURCE, PATIENCE, KinesisRig
 
 HTTP2 = b"PRI *"
 
@@ -79,7 +79,7 @@ def test_a_silent_connection_is_given_up_and_the_subscription_gets_another_one(
     rig = KinesisRig(server, tmp_path)
     values = rig.put(2)
     options = {"consumerMode": "efo", "consumerName": "test", "endpointUrl": proxy.url}
-    with rig.query(subscriptionStallInterval="5s", initialPosition="trim_horizon", **options) as query:
+    with rig.query(source=HASTY_SOURCE, initialPosition="trim_horizon", **options) as query:
         rig.drain(query, values)
         query.run_until(lambda _: len(server.subscriptions(rig.stream)) == 1, PATIENCE)
         proxy.forget()

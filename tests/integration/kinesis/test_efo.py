@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader, SegmentWriter
 from connectors.spool.store import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from tests.support.kinesis_rig import PATIENCE, SOURCE, KinesisRig, kpl_aggregate, wait_until
+from tests.support.kinesis_rig import HASTY_SOURCE, PATIENCE, SOURCE, KinesisRig, kpl_aggregate, wait_until
 from tests.support.spark_protocol.driver import (
     DriverCrashedError,
     ReaderFailedError,
@@ -80,7 +80,7 @@ class Efo:
 
     def options(self, **options: str) -> dict[str, str]:
         named = {"consumerMode": "efo", "consumerName": f"of-{self.rig.stream}", "spoolLocation": str(self.spool)}
-        return {"maxFetchPeriod": "20ms"} | named | options
+        return named | options
 
     def query(self, **options: Any) -> StreamingQuery:
         return self.rig.query(**self.options(**options))
@@ -305,7 +305,7 @@ def test_a_full_stream_whose_consumers_may_not_be_listed_fails_by_name_after_a_w
     _others(efo, 20)
     efo.rig.server.fail("ListStreamConsumers", "AccessDeniedException", None)
     with (
-        efo.query(registerConsumerTimeoutInterval="1s") as query,
+        efo.query(source=HASTY_SOURCE) as query,
         pytest.raises(ReaderFailedError, match=r"KINESIS_CONSUMER_LIMIT.*20 registered consumers"),
     ):
         query.run_until(lambda _batches: False, PATIENCE)
@@ -334,7 +334,7 @@ def test_25_many_consumers_that_do_not_come_keep_no_thread_from_the_shards(efo: 
     """There are sixteen threads for all that a source process asks; here is one."""
     efo.rig.server.set_transition(600)
     client, arn = _client(efo)
-    options = parse_read_options(efo.rig.options(**efo.options(registerConsumerTimeoutInterval="5s")), {})
+    options = replace(parse_read_options(efo.rig.options(**efo.options()), {}), register_seconds=5.0)
     failed: list[BaseException] = []
     found: list[str] = []
     looked = threading.Event()
@@ -417,7 +417,7 @@ def _end_subscriptions(two: Efo, end: str) -> None:
 
 def test_26_a_subscription_that_ends_loses_and_doubles_nothing(two: Efo) -> None:
     """Whatever its end is: one query has them all, since to start one takes longer than all its rounds."""
-    with two.query(subscriptionStallInterval="3s") as query:  # longer than a machine may stall
+    with two.query(source=HASTY_SOURCE) as query:
         two.rig.server.set_heartbeat(0.05)
         values = two.rig.put(20)
         two.rig.drain(query, values)
@@ -856,7 +856,7 @@ def _empty_aggregate() -> bytes:
 
 def test_26_what_a_segment_held_that_is_lost_before_it_was_looked_at_is_polled(efo: Efo) -> None:
     """The subscription lives on, so nothing else would ever look at the shard."""
-    with efo.query(subscriptionStallInterval="60s") as query:
+    with efo.query() as query:
         efo.until_live(query)
         values = efo.rig.put(5)
         efo.rig.drain(query, values)
@@ -997,7 +997,7 @@ def test_03_a_source_that_is_killed_leaves_no_fetcher_and_a_new_one_goes_on(two:
 
 
 def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: Efo) -> None:
-    with efo.query(subscriptionStallInterval="1s") as query:
+    with efo.query(source=HASTY_SOURCE) as query:
         efo.until_live(query)
         values = efo.rig.put(5)
         efo.rig.drain(query, values)
@@ -1085,8 +1085,8 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, str], expected: 
 
 
 def test_a_consumer_of_a_stream_of_another_account_is_refused_where_the_arn_of_the_stream_is_given() -> None:
-    options = {"streamARN": _ARN.format("orders", 1), "consumerMode": "efo"}
-    assert parse_read_options(options | {"consumerARN": options["streamARN"] + "/consumer/mine:1"}, {}).consumers
+    options = {"streamName": _ARN.format("orders", 1), "consumerMode": "efo"}
+    assert parse_read_options(options | {"consumerARN": options["streamName"] + "/consumer/mine:1"}, {}).consumers
     with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*000000000002:stream/orders for the stream .*000000000001"):
         parse_read_options(options | {"consumerARN": _ARN.format("orders", 2) + "/consumer/mine:1"}, {})
 

@@ -19,7 +19,7 @@ from connectors.kinesis.options.source import KinesisReadOptions, parse_read_opt
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
+from tests.support.kinesis_rig import HASTY_SOURCE, PATIENCE, KinesisRig, wait_until
 from tests.support.spark_protocol.driver import ReaderFailedError
 
 MORE_THAN_TEN = 30
@@ -227,7 +227,7 @@ def test_a_consumer_is_asked_for_as_long_as_an_outage_may_last(kinesis: KinesisR
     begin_outage(kinesis, "DescribeStreamConsumer", MORE_THAN_TEN)
     own = {"consumerMode": "efo", "consumerName": "c", "spoolLocation": str(kinesis.folder / "spool"), **QUICK}
     since = kinesis.server.next_call()
-    with kinesis.query(**own, registerConsumerTimeoutInterval="1s") as query:
+    with kinesis.query(source=HASTY_SOURCE, **own) as query:
         kinesis.drain(query, values)
         query.run_until(lambda _: bool(kinesis.server.calls("SubscribeToShard", since=since)), PATIENCE)
 

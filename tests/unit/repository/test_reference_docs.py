@@ -29,7 +29,7 @@ FIRST = 5
     ("page", "required"),
     [
         ("pubsub", {"subscriptionId", "projectId", "spoolLocation", "topicId"}),
-        ("kinesis", {"streamName", "streamARN"}),
+        ("kinesis", {"streamName"}),
         ("kafka", {"kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "topic"}),
         ("protobuf", set()),
         ("avro", set()),

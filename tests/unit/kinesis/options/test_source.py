@@ -18,7 +18,7 @@ OTHER = "arn:aws:kinesis:eu-west-1:123456789012:stream/bills"
 
 
 def parse(streaming: bool | None = None, environ: dict[str, str] | None = None, **raw: str) -> KinesisReadOptions:
-    options = raw if "streamarn" in {key.lower() for key in raw} else {"streamName": "orders"} | raw
+    options = raw if "streamARN" in raw else {"streamName": "orders"} | raw
     return parse_read_options(options, environ or {}, streaming=streaming)
 
 
@@ -52,19 +52,22 @@ def test_names_of_other_connectors_are_understood(name: str, value: str, field: 
 
 def test_several_streams_by_name_or_by_arn() -> None:
     assert parse(streamName=" a, b ,c").streams == ("a", "b", "c")
-    options = parse(streamARN=f"{ARN},{OTHER}")
-    assert options.streams == (ARN, OTHER)
-    assert options.region == "eu-west-1"
+    for name in ("streamName", "streamARN", "streamARNs", "kinesis.streamArn"):
+        options = parse_read_options({name: f"{ARN},{OTHER}"}, {})
+        assert options.streams == (ARN, OTHER)
+        assert options.region == "eu-west-1"
+    options = parse(streamName=f"a,{ARN}")
+    assert (options.streams, options.region) == (("a", ARN), "eu-west-1")
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"streamName": "a", "streamARN": ARN}, "Both streamName and streamARN"),
+        ({"streamName": "a", "streamARN": ARN}, "streamName and streamARN conflict.*Give only streamName"),
         ({"streamName": "a,"}, "cannot hold ''"),
         ({"streamName": "a,a"}, "names a stream twice"),
         ({"streamName": "a b"}, "cannot hold 'a b'"),
-        ({"streamARN": "orders"}, "cannot hold 'orders'"),
+        ({"streamName": "arn:orders"}, "cannot hold 'arn:orders'"),
         ({"streamARN": f"{ARN},{ARN.replace('west', 'east')}"}, "several regions"),
         ({"streamARN": ARN, "region": "us-east-1"}, "the stream is in eu-west-1"),
         ({"streamName": "a", "awsAccessKey": "x"}, "awsSecretKey is missing"),
@@ -73,7 +76,7 @@ def test_several_streams_by_name_or_by_arn() -> None:
         ({"streamName": "a", "awsAccessKey": "x", "awsSecretKey": "y", "profile": "p"}, "both give credentials"),
         ({"streamName": "a", "roleExternalId": "x"}, "roleExternalId needs roleArn"),
         ({"streamName": "a", "roleArn": "reader"}, "not the ARN of a role"),
-        ({"streamName": "a", "shardsPerTask": "2"}, r"shardsPerTask is not supported.*Use maxPartitions instead"),
+        ({"streamName": "a", "shardsPerTask": "2"}, r"shardsPerTask is not supported.*Use minPartitions instead"),
         ({"streamName": "a", "consumerMode": "efo"}, "consumerMode=efo needs consumerName"),
         ({"streamName": "a", "endpointUrl": "localhost:4567"}, "not a URL"),
         ({"streamName": "a", "endpointUrl": "http://user:secret@host"}, "holds a user's name"),
@@ -82,7 +85,9 @@ def test_several_streams_by_name_or_by_arn() -> None:
         ({"streamName": "a", "endpointUrl": "http://ho st/"}, "OPTION_ILLEGAL.*white space"),
         ({"streamName": "a", "maxRecordsPerFetch": "10001"}, "cannot be '10001'"),
         ({"streamName": "a", "maxRecordPerTrigger": "1"}, "Did you mean maxRecordsPerTrigger"),
-        ({}, "Neither streamName nor streamARN"),
+        ({}, "OPTION_MISSING.*streamName is required"),
+        ({"streamName": "a", "initialTimestamp": "1"}, "initialTimestamp is not supported.*Use initialPosition"),
+        ({"streamName": "a", "endingTimestamp": "1"}, "endingTimestamp is not supported.*Use endingPosition"),
     ],
 )
 def test_what_cannot_be_is_refused(raw: dict[str, str], message: str) -> None:
@@ -112,12 +117,9 @@ def test_sink_refuses_plain_http_to_another_machine_too() -> None:
     ("raw", "expected"),
     [
         ({"initialPosition": "latest"}, ShardPositions(LATEST)),
-        (
-            {"initialPosition": "at_timestamp", "initialTimestamp": "2026-05-17T10:30:00Z"},
-            ShardPositions(at_time(1779013800000)),
-        ),
-        ({"initialTimestamp": "2026-05-17T10:30:00"}, ShardPositions(at_time(1779013800000))),
-        ({"initialTimestamp": "1779013800123"}, ShardPositions(at_time(1779013800123))),
+        ({"initialPosition": "at_timestamp  2026-05-17T10:30:00Z"}, ShardPositions(at_time(1779013800000))),
+        ({"initialPosition": "at_timestamp 2026-05-17T10:30:00"}, ShardPositions(at_time(1779013800000))),
+        ({"initialPosition": "at_timestamp 1779013800123"}, ShardPositions(at_time(1779013800123))),
         ({"initialPosition": "AT_TIMESTAMP 2026-05-17T12:30:00+02:00"}, ShardPositions(at_time(1779013800000))),
         ({"initialPosition": '{"at_timestamp": "2026-05-17T10:30:00Z"}'}, ShardPositions(at_time(1779013800000))),
         (
@@ -145,12 +147,11 @@ def test_positions_in_all_their_forms(raw: dict[str, str], expected: ShardPositi
     [
         ({"initialPosition": "now"}, "Give latest, trim_horizon"),
         ({"initialPosition": "at_timestamp"}, "needs a time"),
-        ({"initialPosition": "latest", "initialTimestamp": "2026-05-17T10:30:00Z"}, "is not at_timestamp"),
-        ({"initialPosition": "at_timestamp 1", "initialTimestamp": "1"}, "both have a time"),
-        ({"initialTimestamp": "yesterday"}, "ISO 8601"),
-        ({"initialTimestamp": "1905-01-01T00:00:00Z"}, "after 1970"),
-        ({"initialTimestamp": "20260517"}, "that is 1970-01-01"),
-        ({"initialTimestamp": "1763800000"}, "that is 1970-01-21"),
+        ({"initialPosition": "latest 2026-05-17T10:30:00Z"}, "Give latest, trim_horizon"),
+        ({"initialPosition": "at_timestamp yesterday"}, "ISO 8601"),
+        ({"initialPosition": "at_timestamp 1905-01-01T00:00:00Z"}, "after 1970"),
+        ({"initialPosition": "at_timestamp 20260517"}, "that is 1970-01-01"),
+        ({"initialPosition": "at_timestamp 1763800000"}, "that is 1970-01-21"),
         ({"initialPosition": "{"}, "not JSON"),
         ({"initialPosition": "{}"}, "names no shard"),
         ({"initialPosition": '{"shardId-1": 5}'}, "Give each shard a position"),
@@ -237,13 +238,13 @@ def test_json_that_is_nested_too_deep_is_an_error_of_its_option(name: str) -> No
 
 @pytest.mark.parametrize("number", ["253402300800000", "9" * 15])
 def test_a_time_after_the_year_9999_is_refused(number: str) -> None:
-    with pytest.raises(OptionError, match=r"The option initialTimestamp cannot be .* after the year 9999"):
-        parse(initialTimestamp=number)
+    with pytest.raises(OptionError, match=r"The option initialPosition cannot be .* after the year 9999"):
+        parse(initialPosition=f"at_timestamp {number}")
     with pytest.raises(OptionError, match=r"The option initialPosition cannot be .* after the year 9999"):
         parse(
             initialPosition=f'{{"shardId-000000000000":{{"iteratorType":"AT_TIMESTAMP","iteratorPosition":"{number}"}}}}'
         )
-    assert parse(initialTimestamp="253402300799999").start == ShardPositions(at_time(253_402_300_799_999))
+    assert parse(initialPosition="at_timestamp 253402300799999").start == ShardPositions(at_time(253_402_300_799_999))
 
 
 EFO = {"consumerName": "c", "consumerARN": f"{ARN}/consumer/c:1", "fetchers": "2"}
