@@ -52,8 +52,7 @@ from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range as read_kafka
-from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.responses import parse_page
+from connectors.kinesis.client.client import KinesisClient, parse_page
 from connectors.kinesis.offsets import TRIM
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options

@@ -30,12 +30,10 @@ from connectors.core.processes.spark import ReadAllAvailable, ReadLimit
 _KINESIS: Final = connector_named("kinesis")
 
 with _KINESIS.imports():
-    from connectors.kinesis.client.shared import shared_client
     from connectors.kinesis.options.client import client_options
     from connectors.kinesis.schema import source_schema
     from connectors.kinesis.shards import ShardRange
-    from connectors.kinesis.source.interleaving import interleaved, task_count
-    from connectors.kinesis.source.reader import ReadSettings, read_range
+    from connectors.kinesis.source.reader import ReadSettings, interleaved, read_range, task_count
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -58,6 +56,7 @@ _TASKS_SHARE: Final = 4 / 3
 
 @lru_cache(maxsize=16)
 def _record_limit(client: KinesisClientOptions, stream: str, needing_keys: str, _minute: int) -> int:
+    from connectors.kinesis.client.client import shared_client  # noqa: PLC0415 - botocore takes 0.2 s
     from connectors.kinesis.sink.writer import record_limit  # noqa: PLC0415 - readers do without
 
     return record_limit(shared_client(client), client, stream, needs_keys=needing_keys)

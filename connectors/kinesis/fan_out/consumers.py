@@ -18,7 +18,7 @@ from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailab
 from connectors.core.retry import Backoff, Outage
 from connectors.kinesis.client.errors import CONSUMER_LIMIT, IN_USE, NOT_FOUND
 from connectors.kinesis.options.source import check_consumer_of
-from connectors.kinesis.source.scheduler import Job, Scheduler
+from connectors.kinesis.source.shard_monitor import Job, Scheduler
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient

@@ -21,20 +21,18 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.failpoints import failpoint
 from connectors.kinesis.fan_out.cached_ranges import CACHED_ROWS, CachedRange
-from connectors.kinesis.fan_out.messages import (
+from connectors.kinesis.fan_out.subscription import (
+    Begins,
     Deregister,
     NotDeregistered,
     Order,
-    message_to_json,
-    order_from_json,
-    order_name,
-)
-from connectors.kinesis.fan_out.subscription import (
-    Begins,
     RecordsIntake,
     ShardSubscription,
     SubscribedRecords,
     SubscriptionHost,
+    message_to_json,
+    order_from_json,
+    order_name,
 )
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
+from connectors.kinesis.fan_out.cached_ranges import SpoolIndex, spool_id
 from connectors.kinesis.fan_out.consumers import StreamConsumers
 from connectors.kinesis.fan_out.fetcher import TARGET
-from connectors.kinesis.fan_out.messages import (
+from connectors.kinesis.fan_out.subscription import (
     Deregister,
     Ended,
     Gone,
@@ -33,13 +34,11 @@ from connectors.kinesis.fan_out.messages import (
     note_from_json,
     order_name,
 )
-from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.offsets import END, Position, PositionKind, ShardState, Streams, after
 from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
 from connectors.kinesis.shards import Listing, Piece, Seen, ShardKey
-from connectors.kinesis.source.scheduler import Job
-from connectors.kinesis.source.shard_monitor import PushSource, ShardMonitor
+from connectors.kinesis.source.shard_monitor import Job, PushSource, ShardMonitor
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
 

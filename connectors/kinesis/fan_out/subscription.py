@@ -16,24 +16,145 @@ from typing import Any, Final, TypeAlias
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff
-from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
+from connectors.kinesis.client.client import (
+    Event,
+    KinesisClient,
+    MessageBuffer,
+    Record,
+    SignedRequest,
+    body_error,
+    event_error,
+    parse_event,
+    service_time_ms,
+)
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.http2 import Http2Client, Response
-from connectors.kinesis.client.responses import Event, Record, body_error, event_error, parse_event, service_time_ms
-from connectors.kinesis.fan_out.messages import (
-    Ended,
-    Gone,
-    Live,
-    Note,
-    NotSubscribed,
-    Order,
-    Refused,
-    UpToDate,
-    message_to_json,
-)
 from connectors.kinesis.offsets import Position, PositionKind, after
 from connectors.kinesis.options.client import KinesisClientOptions
+from connectors.kinesis.shards import ShardKey
+from connectors.spool.fetching.messages import from_json, malformed, to_json
 from connectors.spool.fetching.target import FetchContext, Intake
+
+# Orders
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Follow a shard, by the ARN of a consumer, from a position on."""
+
+    key: ShardKey
+    consumer: str
+    created_ms: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Deregister:
+    """Deregister a consumer, by its ARN, when the fetcher ends."""
+
+    consumer: str
+
+
+def order_name(order: Order | Deregister | ShardKey) -> str:
+    """Return the name of an order, or of that for a shard."""
+    match order:
+        case Deregister():
+            return f"deregister {order.consumer}"
+        case Order():
+            return order_name(order.key)
+    return "follow " + " ".join(order)
+
+
+# Notes
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Whether the subscription of a shard works has changed."""
+
+    key: ShardKey
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpToDate:
+    """Until a time, in milliseconds since 1970, nothing came after a position."""
+
+    key: ShardKey
+    position: Position
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The service takes no subscription from the position that was ordered."""
+
+    key: ShardKey
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The consumer that was to be used for a shard does not exist."""
+
+    key: ShardKey
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A closed shard was read to its end."""
+
+    key: ShardKey
+
+
+@dataclass(frozen=True, slots=True)
+class NotSubscribed:
+    """A subscription could not be opened."""
+
+    error: ConnectorError
+
+
+@dataclass(frozen=True, slots=True)
+class NotDeregistered:
+    """A consumer could not be deregistered."""
+
+    reason: str
+
+
+Note: TypeAlias = Live | UpToDate | Refused | Gone | Ended | NotSubscribed | NotDeregistered
+_ORDERS: Final = {"follow": Order, "deregister": Deregister}
+_NOTES: Final = {
+    "live": Live,
+    "up_to_date": UpToDate,
+    "refused": Refused,
+    "gone": Gone,
+    "ended": Ended,
+    "not_subscribed": NotSubscribed,
+    "not_deregistered": NotDeregistered,
+}
+_KINDS: Final = {kind: name for name, kind in {**_ORDERS, **_NOTES}.items()}
+
+
+def message_to_json(message: Order | Deregister | Note) -> dict[str, Any]:
+    """Return an order or a note as a JSON object."""
+    return {_KINDS[type(message)]: to_json(message)}
+
+
+def order_from_json(value: object) -> Order | Deregister:
+    """Read an order that `message_to_json` wrote. `ConnectorError`: it is no order."""
+    return _from_json(value, _ORDERS)  # type: ignore[no-any-return]  # of the kinds that are given
+
+
+def note_from_json(value: object) -> Note:
+    """Read a note that `message_to_json` wrote. `ConnectorError`: it is no note."""
+    return _from_json(value, _NOTES)  # type: ignore[no-any-return]  # of the kinds that are given
+
+
+def _from_json(value: object, kinds: dict[str, Any]) -> Any:
+    if not isinstance(value, dict) or len(value) != 1 or not kinds.keys() >= value.keys():
+        raise malformed("what it says of a shard has another shape")
+    ((name, content),) = value.items()
+    return from_json(content, kinds[name], name)
+
 
 _log = logging.getLogger(__name__)
 _ANSWER_SECONDS: Final = 20.0

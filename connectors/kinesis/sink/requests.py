@@ -18,8 +18,8 @@ import msgspec
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Outage
+from connectors.kinesis.client.client import decoded, malformed
 from connectors.kinesis.client.errors import THROTTLED, service_error
-from connectors.kinesis.client.responses import decoded, malformed
 from connectors.kinesis.options.client import stream_named
 
 if TYPE_CHECKING:

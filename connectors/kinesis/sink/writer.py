@@ -17,7 +17,7 @@ from zlib import crc32
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import wait_out
-from connectors.kinesis.client.shared import shared_client
+from connectors.kinesis.client.client import shared_client
 from connectors.kinesis.sink.aggregating import AggregateWriter, OrderedAggregateWriter
 from connectors.kinesis.sink.requests import (
     LANES,

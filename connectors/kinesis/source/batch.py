@@ -13,7 +13,7 @@ from connectors.kinesis.source.pages import first_record
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 if TYPE_CHECKING:
-    from connectors.kinesis.client.responses import Record
+    from connectors.kinesis.client.client import Record
     from connectors.kinesis.options.source import KinesisReadOptions
 
 

@@ -24,8 +24,7 @@ from connectors.kinesis.shards import Seen, ShardKey, is_after
 from connectors.kinesis.source.pages import Pace, Progress, is_above_limits, iterator_or_oldest
 
 if TYPE_CHECKING:
-    from connectors.kinesis.client.client import KinesisClient
-    from connectors.kinesis.client.responses import Page
+    from connectors.kinesis.client.client import KinesisClient, Page
 
 PLANNING_SECONDS: Final = 60.0
 _CALLS_A_STEP: Final = 2

@@ -19,8 +19,7 @@ from connectors.kinesis.offsets import TRIM, Position, PositionKind, StreamState
 from connectors.kinesis.shards import Listing, vanished
 
 if TYPE_CHECKING:
-    from connectors.kinesis.client.client import KinesisClient
-    from connectors.kinesis.client.responses import Page, Record
+    from connectors.kinesis.client.client import KinesisClient, Page, Record
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from connectors.kinesis.aggregates import MAGIC, Aggregate, open_aggregate
 from connectors.kinesis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
-    from connectors.kinesis.client.responses import Record
+    from connectors.kinesis.client.client import Record
 
 MAX_ROWS: Final = 10_000
 """The most rows of a batch: as many as a response of GetRecords has records, and as Spark puts into one."""

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from connectors.cli.main import app
 from connectors.kinesis.aggregates import MAGIC
-from connectors.kinesis.client.responses import Record
+from connectors.kinesis.client.client import Record
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement

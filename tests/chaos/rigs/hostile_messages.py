@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from connectors.kinesis.aggregates import MAGIC, open_aggregate
-from connectors.kinesis.client.responses import Record
+from connectors.kinesis.client.client import Record
 from connectors.kinesis.source.records import aggregates, batches
 from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import protobuf_registry

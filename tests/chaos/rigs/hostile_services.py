@@ -14,9 +14,8 @@ from typing import Any
 
 from connectors.core.errors import error_from_json
 from connectors.kafka.client.errors import named_error
-from connectors.kinesis.client.client import MessageBuffer
+from connectors.kinesis.client.client import MessageBuffer, parse_event, parse_page
 from connectors.kinesis.client.errors import service_error
-from connectors.kinesis.client.responses import parse_event, parse_page
 from connectors.protobuf.confluent.registry import protobuf_registry
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import Transport

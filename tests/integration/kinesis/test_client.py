@@ -28,8 +28,7 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.core.retry import wait_out
-from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.responses import parse_page
+from connectors.kinesis.client.client import KinesisClient, parse_page
 from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource
 from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options

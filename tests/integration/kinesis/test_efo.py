@@ -24,18 +24,17 @@ from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.retry import OutageRule, wait_out
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.datasource import KinesisDataSource, read_settings
+from connectors.kinesis.fan_out.cached_ranges import SpoolIndex
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.fan_out.monitor import FanOut
 from connectors.kinesis.fan_out.reader import read_part
-from connectors.kinesis.fan_out.spool_index import SpoolIndex
 from connectors.kinesis.offsets import after, read_offset
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
-from connectors.kinesis.source.scheduler import Job, Scheduler
-from connectors.kinesis.source.shard_monitor import ShardMonitor
+from connectors.kinesis.source.shard_monitor import Job, Scheduler, ShardMonitor
 from connectors.spool import stats
 from connectors.spool.admin.doctor import check_spool
 from connectors.spool.fetching.pipeline import FetcherFolder

@@ -17,7 +17,7 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
-from connectors.kinesis.client.responses import Record
+from connectors.kinesis.client.client import Record
 from connectors.kinesis.source.records import aggregates, batches
 from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.source.records import make_decoder

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
 from connectors.core.retry import wait_out
-from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
+from connectors.kinesis.client.client import Event, KinesisClient, MessageBuffer, SignedRequest, parse_event, parse_page
 from connectors.kinesis.client.http2 import Http2Client, Response
-from connectors.kinesis.client.responses import Event, parse_event, parse_page
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options
 from connectors.kinesis.options.source import parse_read_options

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client.shared import shared_client
+from connectors.kinesis.client.client import shared_client
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, after, at, at_time
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.sink import parse_write_options

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.client.responses import Page, Record
+from connectors.kinesis.client.client import Page, Record
 from connectors.kinesis.offsets import TRIM, Position, PositionKind, ShardState, after
 from connectors.kinesis.source.latest_record import LatestRecord
 

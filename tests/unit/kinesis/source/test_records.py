@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from connectors.core.arrow import arrow_schema
 from connectors.kinesis.aggregates import MAGIC, AggregateBuilder
-from connectors.kinesis.client.responses import Record
+from connectors.kinesis.client.client import Record
 from connectors.kinesis.schema import ARROW_SCHEMA, source_schema
 from connectors.kinesis.source.records import (
     MAX_BYTES,

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.kinesis.client.responses import Page, Record
+from connectors.kinesis.client.client import Page, Record
 from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.micro_batch import Share, counted_end
 from connectors.kinesis.source.pages import ShardPages, first_record, is_above_limits
-from connectors.kinesis.source.scheduler import Job, Scheduler
-from connectors.kinesis.source.shard_monitor import ShardMonitor
+from connectors.kinesis.source.shard_monitor import Job, Scheduler, ShardMonitor
 from connectors.testing.kinesis import KinesisServer
 from tests.support.waiting import wait_for
 

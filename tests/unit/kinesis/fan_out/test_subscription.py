@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.kinesis.fan_out.messages import (
+from connectors.kinesis.fan_out.subscription import (
     Deregister,
     Ended,
     Gone,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.source.interleaving import interleaved
+from connectors.kinesis.source.reader import interleaved
 
 PATIENCE = 30.0
 Row = tuple[str, bytes]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.kinesis.client.client import MessageBuffer
-from connectors.kinesis.client.responses import body_error, event_error, parse_event, parse_page
+from connectors.kinesis.client.client import MessageBuffer, body_error, event_error, parse_event, parse_page
 from tests.support.event_streams import damaged, event_message
 
 RECORD = {"SequenceNumber": "7", "Data": "eA==", "PartitionKey": "k", "ApproximateArrivalTimestamp": 1.5}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.kinesis.shards import HashRange
-from connectors.kinesis.sink.packing import Packer, Packing, ShardMap
+from connectors.kinesis.sink.aggregating import Packer, Packing, ShardMap
 from connectors.kinesis.sink.requests import RequestEntry
 from tests.support.kpl_reader import UserRecord, user_records
 
