@@ -288,8 +288,7 @@ def _read(value: Any, offset: object) -> Streams:
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         what = f"The offset {shown(offset)} is not one of Kinesis"
-        action = "The checkpoint is damaged or belongs to another source; restore it, or start with a new one."
-        raise OffsetError("OFFSET_MALFORMED", what, f"checkpoint of a {FORMAT} source", action) from None
+        raise OffsetError("OFFSET_MALFORMED", what, f"checkpoint of a {FORMAT} source") from None
 
 
 def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, ShardState]]:

@@ -300,8 +300,7 @@ def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) 
             state.position.kind is PositionKind.AFTER and not is_after(begin.position, state.position.number)
         ):
             what = f"The batch ends at {state.position} and begins at {begin.position}"
-            action = "The checkpoint is damaged or was mixed from several; restore it, or start with a new one."
-            raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}", action)
+            raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}")
         whole = (begin.position, state.position, begin.complete_ms, listing.retention_ms)
         ranges.append(ShardRange(listing.stream, listing.name, shard, *whole))
     return ranges

@@ -187,8 +187,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
     """Build the error for something that a call returned and that cannot be read."""
-    action = "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses."
-    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where, action)
+    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where)
 
 
 def service_time_ms(date: str | None) -> int:
@@ -276,7 +275,7 @@ class KinesisClient:
         response = self.call("describe_stream_summary", stream, **stream_named(stream))
         summary: dict[str, Any] = response["StreamDescriptionSummary"]
         if summary["StreamStatus"] == "DELETING":
-            raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream, "Read another stream.")
+            raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream)
         return summary
 
     def listing(self, stream: str, page_size: int = _MOST_LISTED) -> Listing:
@@ -408,7 +407,7 @@ class MessageBuffer:
             yield from self._buffer
         except (ParserError, LookupError, ValueError, struct.error) as error:
             what = f"What SubscribeToShard sent is damaged: {type(error).__name__}: {error}"
-            raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what, "", "It subscribes again by itself.") from None
+            raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what) from None
 
 
 def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:

@@ -296,5 +296,4 @@ def _tls(certificates: str | None) -> ssl.SSLContext:
 
 
 def _cut(what: str) -> ServiceUnavailableError:
-    action = "Check the network, endpointUrl and region."
-    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", action)
+    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}")

@@ -265,7 +265,7 @@ class SpoolIndex:
             raise self._other("The folder holds parts of a spool of another connector")
 
     def _other(self, what: str) -> SpoolError:
-        return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, "Give the query a spoolLocation of its own.")
+        return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root)
 
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
         """Read the new segments of a fetcher, of which ``newest`` existed; return the shards that they have."""

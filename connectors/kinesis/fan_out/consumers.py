@@ -66,14 +66,8 @@ def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
         return
     total = sum(status.values())
     if total >= _MOST_CONSUMERS and status["ACTIVE"] == total:
-        raise ConnectorError(
-            CONSUMER_LIMIT,
-            f"The stream has {total} registered consumers, and takes no other one",
-            where,
-            f"A stream may have {_MOST_CONSUMERS}, or 50 with on-demand Advantage. Deregister consumers that nothing "
-            "uses (aws kinesis list-stream-consumers shows them), or have the query use one that is registered: "
-            "consumerARN.",
-        )
+        what = f"The stream has {total} registered consumers, and takes no other one"
+        raise ConnectorError(CONSUMER_LIMIT, what, where)
 
 
 def _statuses(client: KinesisClient, stream_arn: str) -> Counter[str]:
@@ -105,8 +99,7 @@ def registered_consumer(
         if register:
             return None
         what = "The consumer that the option consumerARN names is not registered"
-        action = "Register it, or give consumerName instead, which registers one."
-        raise OptionError("KINESIS_NO_CONSUMER", what, where, action) from None
+        raise OptionError("KINESIS_NO_CONSUMER", what, where) from None
     return consumer
 
 

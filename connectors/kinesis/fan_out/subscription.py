@@ -382,6 +382,5 @@ class ShardSubscription:
             self._host.note(Live(self.order.key, live))
 
     def _silent(self, what: str) -> ServiceUnavailableError:
-        action = "It is opened again by itself; if that goes on, check the network and proxies."
-        code = "KINESIS_SUBSCRIPTION_SILENT"
-        return ServiceUnavailableError(code, f"A subscription is given up: {what}", self._where, action)
+        what = f"A subscription is given up: {what}"
+        return ServiceUnavailableError("KINESIS_SUBSCRIPTION_SILENT", what, self._where)

@@ -357,5 +357,4 @@ def _aggregate_bytes(settings: WriteSettings) -> int:
 
 def _misplaced(stream: str) -> ServiceUnavailableError:
     what = "Aggregates are in other shards than ListShards names for their hash keys"
-    action = "Wait until the stream is not resharded any more, or leave aggregation out."
-    return ServiceUnavailableError("KINESIS_AGGREGATE_MISPLACED", what, stream, action)
+    return ServiceUnavailableError("KINESIS_AGGREGATE_MISPLACED", what, stream)

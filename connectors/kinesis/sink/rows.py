@@ -49,29 +49,27 @@ def check_columns(schema: StructType, stream: str | None) -> Columns:
     """
     kinds = {field.name: field.dataType for field in schema}
     types = {name: "string" if kind.typeName() == "string" else kind.simpleString() for name, kind in kinds.items()}
-    wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
+    legal = {"data": ("binary", "string"), "partitionKey": ("string",)}
     if stream is None:
         if "stream" not in types:
-            what = "Neither the option streamName nor a column stream says where rows go"
-            raise _illegal(what, "Give the option streamName, or a column stream.")
-        wanted.append(("stream", "stream", ("string",)))
-    for name, meaning, _ in wanted:
-        if name not in types:
-            raise _illegal(f"The column {name} is missing", f"Name the column of the {meaning} {name}.")
+            raise _illegal("Neither the option streamName nor a column stream says where rows go")
+        legal["stream"] = ("string",)
+    if missing := [name for name in legal if name not in types]:
+        raise _illegal(f"The column {missing[0]} is missing")
     if "explicitHashKey" in types:
-        wanted.append(("explicitHashKey", "", ("string", "void")))
+        legal["explicitHashKey"] = ("string", "void")
     names = [field.name for field in schema]
-    for name, _, legal in wanted:
+    for name, kinds_of_column in legal.items():
         if names.count(name) > 1:
-            raise _illegal(f"There are two columns {name}", "Drop or rename one of them.")
-        if types[name] not in legal:
-            choice = " or ".join(legal[:2])
-            raise _illegal(f"The column {name} is a {types[name]}, and must be a {choice}", f"Cast {name}.")
+            raise _illegal(f"There are two columns {name}")
+        if types[name] not in kinds_of_column:
+            choice = " or ".join(kinds_of_column)
+            raise _illegal(f"The column {name} is a {types[name]}, and must be a {choice}")
     return Columns(stream, "explicitHashKey" in types)
 
 
-def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("KINESIS_SINK_COLUMNS", what, _SINK, action)
+def _illegal(what: str) -> OptionError:
+    return OptionError("KINESIS_SINK_COLUMNS", what, _SINK)
 
 
 def rows_by_stream(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Rows]:

@@ -51,8 +51,7 @@ def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: s
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
         if needs_keys:
             what = f"The stream ignores partition keys, so {needs_keys}=true cannot be kept"
-            action = f"Leave {needs_keys} out, or change the stream's record distribution strategy."
-            raise OptionError("KINESIS_KEYS_IGNORED", what, stream, action)
+            raise OptionError("KINESIS_KEYS_IGNORED", what, stream)
         _log.warning(
             "[KINESIS_KEYS_IGNORED] The stream %s ignores partitionKey and explicitHashKey: its record distribution "
             "strategy is AUTO. Records of one key go to any shard, and have no order.",
@@ -114,8 +113,7 @@ def _refuse_larger(rows: Rows, limit: int) -> None:
         return
     size, record = next((size, one) for size, one in zip(rows.sizes, rows.records, strict=True) if size > limit)
     what = f"A row has {size} bytes of data and partitionKey; the stream {rows.stream} takes {limit}"
-    action = "Make the row smaller, or raise the stream's largest record (UpdateMaxRecordSize, up to 10 MiB)."
-    raise ConnectorError(BAD_ROW, what, key_name(record.PartitionKey), action)
+    raise ConnectorError(BAD_ROW, what, key_name(record.PartitionKey))
 
 
 class _RecordWriter:

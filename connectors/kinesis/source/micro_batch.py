@@ -346,9 +346,7 @@ def check_named(
                     raise
                 number = state.position.number
                 what = f"The option initialPosition names the record {number}, which the shard does not have"
-                action = "Give the number of a record of this shard that is still there."
-                where = f"{listing.name}, {shard}"
-                raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, where, action) from None
+                raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, f"{listing.name}, {shard}") from None
 
 
 @dataclass(frozen=True, slots=True)

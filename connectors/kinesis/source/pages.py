@@ -221,8 +221,7 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
 def report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
     """Raise a `DataLossError` over records that are gone if ``fail``, the option ``failOnDataLoss``; else warn."""
     if fail:
-        action = "If the query may go on without them, set the option failOnDataLoss to false."
-        raise DataLossError(code, reason, where, action)
+        raise DataLossError(code, reason, where)
     _log.warning("[%s] %s (%s).", code, reason, where)
 
 
