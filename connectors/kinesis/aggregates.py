@@ -96,7 +96,6 @@ class Aggregate:
         return len(self._begins)
 
     def size(self, first: int, end: int) -> int:
-        """Return the bytes of the records from ``first`` to before ``end``: of their data and keys."""
         return self._sizes[end] - self._sizes[first]
 
     def within(self, first: int, rows: int, size: int, more: int) -> int:
@@ -117,7 +116,6 @@ class Aggregate:
 
 
 def open_aggregate(data: bytes) -> Aggregate | None:
-    """Return the aggregate in the data of a record; None when it is not one."""
     if len(data) <= len(MAGIC) + _DIGEST_BYTES or not data.startswith(MAGIC):
         return None
     message = data[len(MAGIC) : -_DIGEST_BYTES]
@@ -235,7 +233,6 @@ class AggregateBuilder:
         return True
 
     def data(self) -> bytes:
-        """Return the data of the record that holds the aggregate."""
         message = b"".join((*self._keys, *self._hash_keys, *self._records))
         return b"".join((MAGIC, message, hashlib.md5(message, usedforsecurity=False).digest()))
 

@@ -70,7 +70,6 @@ class KinesisPartition(Partition):
     settings: ReadSettings
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
         if len(self.parts) == 1:
             yield from self._rows(self.parts[0])
             return
@@ -92,27 +91,21 @@ class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
     answers_in_parts = True
 
     def open_stream(self) -> KinesisStream:
-        """Start the threads that follow the shards."""
         return open_stream(self.options)
 
     def max_rows(self) -> int | None:
-        """Return the option ``maxRecordsPerTrigger``."""
         return self.options.max_records_per_trigger
 
     def is_limited(self) -> bool:
-        """Return whether an option limits a batch."""
         return (self.options.max_records_per_trigger or self.options.max_bytes_per_trigger) is not None
 
     def is_bounded(self) -> bool:
-        """Return the option ``availableNow``."""
         return self.options.available_now
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; `start` itself if there is nothing new."""
         return self.stream.latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[KinesisPartition]:
-        """Return the partitions of a batch: a function of the two offsets."""
         return _partitions(self.stream.partitions(start, end), self.options, share=_TASKS_SHARE)
 
 
@@ -122,7 +115,6 @@ class KinesisBatchReader(BatchReader["KinesisReadOptions"]):
     connector = _KINESIS
 
     def partitions(self) -> Sequence[KinesisPartition]:
-        """Plan, with all ends resolved now."""
         from connectors.kinesis.source.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
 
         return _partitions(plan_batch(self.options), self.options, share=1.0)
@@ -168,7 +160,6 @@ class _TaskWriter(TaskWriter):
         self.columns = columns
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Write the rows of a task."""
         from connectors.kinesis.sink.writer import put_batches  # noqa: PLC0415 - readers do without
 
         return CommitMessage(put_batches(batches, self.columns, self.settings))
@@ -190,19 +181,15 @@ class KinesisDataSource(ConnectorSource):
     batch_reader = KinesisBatchReader
 
     def row_schema(self, options: KinesisReadOptions) -> StructType:  # noqa: ARG002 - other formats need them
-        """Return the one schema."""
         return source_schema()
 
     def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
         return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink")
 
     def batch_writer(self, schema: StructType) -> KinesisBatchWriter:
-        """Build the writer of a batch; a stream that the options name must exist."""
         return KinesisBatchWriter(*self._plan(schema))
 
     def stream_writer(self, schema: StructType) -> KinesisStreamWriter:
-        """Build the writer of a stream; a stream that the options name must exist."""
         return KinesisStreamWriter(*self._plan(schema))
 
     def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:

@@ -93,17 +93,14 @@ LATEST: Final = Position(PositionKind.LATEST)
 
 
 def after(number: int) -> Position:
-    """Return the position after a record."""
     return Position(PositionKind.AFTER, number)
 
 
 def at(number: int) -> Position:
-    """Return the position before a record."""
     return Position(PositionKind.AT, number)
 
 
 def at_time(milliseconds: int) -> Position:
-    """Return the position of the first record as new as a time."""
     return Position(PositionKind.TIME, milliseconds)
 
 

@@ -28,7 +28,6 @@ ARROW_SCHEMA: Final = pa.schema(
 
 
 def source_schema() -> StructType:
-    """Return the schema of the source, in Spark's types."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - fetchers import this module without Spark
 
     return from_arrow_schema(ARROW_SCHEMA)

@@ -58,7 +58,6 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def number(self) -> int:
-        """The sequence number; raises a `ServiceUnavailableError` for a text that is none."""
         try:
             return sequence_number(self.SequenceNumber)
         except ValueError as error:
@@ -146,7 +145,6 @@ def parse_event(payload: bytes, where: str) -> Event:
 
 
 def event_error(headers: Mapping[str, Any], payload: bytes, where: str) -> ConnectorError | None:
-    """Return the error that a message of an event stream reports; None for a message that reports none."""
     kind = headers.get(":message-type")
     if kind == "exception":
         return body_error(payload, _SERVER_ERROR, where, str(headers.get(":exception-type", "")))
@@ -186,7 +184,6 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
 
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
-    """Build the error for something that a call returned and that cannot be read."""
     return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where)
 
 
@@ -266,7 +263,6 @@ class KinesisClient:
             return self._connection.credentials()
 
     def address(self) -> tuple[str, str]:
-        """Return region and URL of the service."""
         meta = self._open()[1].meta
         return str(meta.region_name), str(meta.endpoint_url)
 
@@ -344,7 +340,6 @@ class KinesisClient:
         return SignedRequest(url, dict(request.headers), body, bundle if url.startswith("https:") else None, keys)
 
     def put_records(self, stream: str, body: bytes) -> bytes:
-        """Make one PutRecords whose body is finished; return the body of the response."""
         parameters = {"Records": _VALID_RECORDS, **stream_named(stream), _BODY: body}
         response: bytes = self.call("put_records", stream, **parameters)[_BODY]
         return response
@@ -418,7 +413,6 @@ def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str
 
 
 def _take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -> None:
-    """Take a finished body out of the parameters, which botocore only checks then."""
     if _BODY in params:
         context[_BODY] = params.pop(_BODY)
 

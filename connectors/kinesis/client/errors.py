@@ -102,7 +102,6 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
 
 
 def client_error(operation: str, where: str, error: BaseException) -> ConnectorError:
-    """Build the error for one that botocore raises without a response of the service."""
     what, failure = f"{operation} failed: {type(error).__name__}{aws.cleaned(str(error))}", aws.client_failure(error)
     if failure is aws.ClientFailure.CERTIFICATE:
         return aws.certificate_error(what, where)

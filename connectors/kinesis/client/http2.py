@@ -66,7 +66,6 @@ class Response:
         self._connection.retire()
 
     async def begin(self) -> None:
-        """Wait for status and headers."""
         while not self.status:
             await self._wait()
 
@@ -91,18 +90,15 @@ class Response:
         await self._changed.wait()
 
     def began(self, headers: Mapping[str, str]) -> None:
-        """Take status and headers."""
         self.status = int(headers.get(":status", 0))
         self.headers = {name.lower(): value for name, value in headers.items()}
         self._changed.set()
 
     def received(self, data: bytes) -> None:
-        """Take a piece."""
         self._pieces.append(data)
         self._changed.set()
 
     def ended(self, error: ServiceUnavailableError | None) -> None:
-        """Note that nothing more comes."""
         if not self._over:
             self._over, self._error = True, error
             self._changed.set()
@@ -246,7 +242,6 @@ class Http2Client:
         return connection.send(pseudo + rest, body)
 
     async def close(self) -> None:
-        """Cut all connections, and wait until they are gone."""
         connections = [connection for pool in self._connections.values() for connection in pool]
         self._connections.clear()
         for connection in connections:
@@ -264,7 +259,6 @@ class Http2Client:
 
 
 async def _connect(scheme: str, authority: str, certificates: str | None) -> _Connection:
-    """Open a connection; the errors are those of `Http2Client.post`."""
     parts = urlsplit(f"{scheme}://{authority}")
     context = _tls(certificates) if scheme == "https" else None
     port = parts.port or (443 if context is not None else 80)

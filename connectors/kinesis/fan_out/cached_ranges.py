@@ -146,7 +146,6 @@ class CachedRanges:
         return iter(self._ranges)
 
     def add(self, cached: CachedRange) -> None:
-        """Insert a cached range."""
         insort(self._ranges, cached, key=_LAST)
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:
@@ -158,11 +157,9 @@ class CachedRanges:
         return dropped
 
     def newest(self) -> int | None:
-        """Return the number of the newest record, whether a chain leads there or not."""
         return self._ranges[-1].last if self._ranges else None
 
     def chain(self, begin: Position) -> Iterator[CachedRange]:
-        """Yield the cached ranges that lead on from a position without a gap."""
         position = begin
         start = bisect_right(self._ranges, begin.number, key=_LAST) if begin.kind is PositionKind.AFTER else 0
         for cached in self._ranges[start:]:
@@ -236,7 +233,6 @@ class SpoolIndex:
             clear_temporary(self._store)
 
     def clear(self) -> None:
-        """Delete all segments."""
         with self._lock:
             names = list(self._left)
             self._shards.clear()
@@ -247,7 +243,6 @@ class SpoolIndex:
         self._remove_folders({name.split("/")[1] for name in names})
 
     def fetchers(self) -> list[str]:
-        """Return the fetchers that have a folder."""
         return self._store.list(_INBOX)
 
     def make(self) -> None:
@@ -277,7 +272,6 @@ class SpoolIndex:
         return [key for number in new for key in self.add(fetcher, number)]
 
     def add(self, fetcher: str, number: int) -> list[ShardKey]:
-        """Read a segment; return the shards that it holds something of."""
         self._next[fetcher] = max(self._next.get(fetcher, 0), number + 1)
         name = segment_name(fetcher, number)
         ranges = self._read(name)
@@ -321,7 +315,6 @@ class SpoolIndex:
             return ranges.newest() or -1, last
 
     def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:
-        """Return the parts of a range that are cached."""
         with self._lock:
             return self._shards[key, created_ms].pieces(begin, end)
 

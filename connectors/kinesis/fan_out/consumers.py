@@ -71,7 +71,6 @@ def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
 
 
 def _statuses(client: KinesisClient, stream_arn: str) -> Counter[str]:
-    """Count the consumers of a stream by their status."""
     statuses: Counter[str] = Counter()
     more: dict[str, str] = {}
     while True:
@@ -134,12 +133,10 @@ class StreamConsumers:
         self._consumers: dict[str, _Consumer] = {}
 
     def arn(self, stream_arn: str) -> str | None:
-        """Return the ARN of a stream's consumer, once it is ACTIVE."""
         consumer = self._consumers.get(stream_arn)
         return None if consumer is None else consumer.arn
 
     def arns(self) -> list[str]:
-        """Return the ARNs of all that are ACTIVE."""
         return [consumer.arn for consumer in list(self._consumers.values()) if consumer.arn is not None]
 
     def want(self, stream_arn: str, stream: str) -> None:

@@ -68,15 +68,12 @@ class KinesisFetch(FetchTarget[SubscribedRecords, Begins]):
         context.orders.listen(self._receive_order)
 
     def start(self, intake: RecordsIntake) -> None:
-        """Subscribe to the shards that are ordered."""
         self._in_loop(self._begin(intake))
 
     def stop(self) -> None:
-        """End the subscriptions."""
         self._in_loop(self._halt())
 
     def decode(self, deliveries: Sequence[SubscribedRecords]) -> Block[Begins]:
-        """Return the rows of these records, shard by shard, and the cached ranges that they are."""
         runs = _runs(deliveries)
         decoded = [self._decode_run(run) for run in runs]
         ranges = [cached for cached, _, _ in decoded]
@@ -135,12 +132,10 @@ class KinesisFetch(FetchTarget[SubscribedRecords, Begins]):
         failpoint("fetch.after_nack")
 
     def status(self) -> TargetStatus:
-        """Return how many shards are followed, and how many subscriptions work."""
         shards = [shard for shard in list(self._shards.values()) if not shard.ended]
         return TargetStatus(len(shards), sum(shard.is_live for shard in shards), self._host.error)
 
     def close(self, deadline: float) -> None:
-        """Close the connections, and deregister consumers where that is ordered."""
         self._in_loop(self._host.http.close())
         for consumer in sorted(self._deregister):
             if time.monotonic() >= deadline:
@@ -215,7 +210,6 @@ def _runs(fetched: Sequence[SubscribedRecords]) -> list[list[SubscribedRecords]]
 
 
 def _packed(small: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, so that those of many shards are few."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in small:

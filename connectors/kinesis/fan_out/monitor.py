@@ -72,7 +72,6 @@ class StallDetector:
         self._unchanged: dict[int, int] = defaultdict(int)
 
     def __contains__(self, index: int) -> bool:
-        """Return whether a fetcher is stalled."""
         return self._unchanged[index] >= self._most
 
     def check(self, statuses: Iterable[FetcherStatus]) -> None:
@@ -205,12 +204,10 @@ class FanOut(PushSource):
         return polled is None or (task.pushed.number or -1) >= polled
 
     def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:
-        """Return the parts of a range that the spool has."""
         self._open_spool()
         return self._spool.pieces(key, created_ms, begin, end)
 
     def forget(self, read: Streams) -> None:
-        """Delete segments that are read."""
         self._open_spool()
         running = [] if self._group is None else [status.fetcher for status in self._group.status()]
         with self._lock:
@@ -219,7 +216,6 @@ class FanOut(PushSource):
         self._allow()
 
     def stop(self) -> None:
-        """End the fetchers."""
         if self._group is not None:
             self._group.stop()
 

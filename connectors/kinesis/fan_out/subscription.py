@@ -56,7 +56,6 @@ class Deregister:
 
 
 def order_name(order: Order | Deregister | ShardKey) -> str:
-    """Return the name of an order, or of that for a shard."""
     match order:
         case Deregister():
             return f"deregister {order.consumer}"
@@ -135,7 +134,6 @@ _KINDS: Final = {kind: name for name, kind in {**_ORDERS, **_NOTES}.items()}
 
 
 def message_to_json(message: Order | Deregister | Note) -> dict[str, Any]:
-    """Return an order or a note as a JSON object."""
     return {_KINDS[type(message)]: to_json(message)}
 
 
@@ -202,26 +200,21 @@ class SubscriptionHost:
         return await loop.run_in_executor(self.signers, self.client.subscription, consumer, shard, position)
 
     def has_room(self) -> bool:
-        """Return whether reading may go on."""
         return self.intake is not None and self.intake.wait(0.0, lambda: False)
 
     async def room(self) -> None:
-        """Wait until reading may go on."""
         while not self.has_room():  # noqa: ASYNC110 - the intake wakes threads, not this loop
             await asyncio.sleep(_ROOM_SECONDS)
 
     def put(self, fetched: SubscribedRecords, size: int) -> None:
-        """Take records."""
         if self.intake is not None:
             self.intake.put(fetched, size, len(fetched.records))
 
     def note(self, note: Note) -> None:
-        """Report to the source process."""
         self._context.note(message_to_json(note))
         self._context.changed()
 
     def responded(self) -> None:
-        """Note that the service has sent something."""
         self.error = None
 
     def failed(self, error: ConnectorError) -> None:

@@ -95,7 +95,6 @@ def client_to_json(options: KinesisClientOptions) -> dict[str, Any]:
 
 
 def client_from_json(value: Mapping[str, Any]) -> KinesisClientOptions:
-    """Read what `client_to_json` wrote."""
     secrets = {name: Secret(value[name]) for name in _SECRETS if value[name] is not None}
     return KinesisClientOptions(**{**value, **secrets})
 

@@ -103,7 +103,6 @@ class Packer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every row that was added has been yielded."""
         return not self._open
 
     def add(self, rows: Iterable[RequestEntry]) -> Iterator[Packing]:
@@ -126,7 +125,6 @@ class Packer:
             yield _alone(row, hash_key, shard)
 
     def flush(self) -> Iterator[Packing]:
-        """Yield what is not full yet."""
         for shard in list(self._open):
             yield self._close(shard)
 
@@ -192,23 +190,19 @@ class _Packers:
 
     @property
     def are_empty(self) -> bool:
-        """Whether every row that was added has been yielded."""
         return all(packer.is_empty for packer in self._packers.values())
 
     def of(self, stream: str) -> Packer:
-        """Return the packer of a stream; the first time its shards are listed."""
         packer = self._packers.get(stream)
         if packer is None:
             packer = self._packers[stream] = Packer(self._ranges(stream), _aggregate_bytes(self._settings))
         return packer
 
     def flush(self) -> Iterator[tuple[str, Iterator[Packing]]]:
-        """Yield what is not full yet, by stream."""
         for stream, packer in self._packers.items():
             yield stream, packer.flush()
 
     def note_progress(self, stream: str) -> None:
-        """Note that an aggregate is in the shard that it was packed for."""
         self._attempts.pop(stream, None)
 
     def repack(self, stream: str, elsewhere: Iterable[_Elsewhere]) -> Iterator[Packing]:
@@ -243,13 +237,11 @@ class AggregateWriter:
         """By stream."""
 
     def put(self, rows: Rows, limit: int) -> None:
-        """Pack rows, and put what is full."""
         self._limits.setdefault(rows.stream, limit)
         self._send(rows.stream, self._packers.of(rows.stream).add(rows.records))
         self._repack()
 
     def finish(self) -> None:
-        """Put the rest, and return when all rows are where readers take them."""
         while self._sent or not self._packers.are_empty:
             for stream, packings in self._packers.flush():
                 self._send(stream, packings)
@@ -257,7 +249,6 @@ class AggregateWriter:
             self._repack()
 
     def close(self) -> None:
-        """Give up what is not put."""
         self._requests.close()
 
     def _send(self, stream: str, packings: Iterable[Packing]) -> None:
@@ -302,18 +293,15 @@ class OrderedAggregateWriter:
         """The last sequence number of each shard of each stream."""
 
     def put(self, rows: Rows, limit: int) -> None:
-        """Pack rows, and put what is full."""
         del limit
         self._send(rows.stream, self._packers.of(rows.stream).add(rows.records))
 
     def finish(self) -> None:
-        """Put the rest, and return when all rows are where readers take them."""
         while not self._packers.are_empty:
             for stream, packings in self._packers.flush():
                 self._send(stream, packings)
 
     def close(self) -> None:
-        """Give up what is not put."""
         self._failed.set()
 
     def _send(self, stream: str, packings: Iterable[Packing]) -> None:

@@ -93,7 +93,6 @@ _DECODER: Final = msgspec.json.Decoder(_Response)
 
 
 def key_name(key: str) -> str:
-    """Return a partition key as errors show it."""
     return f"partitionKey {key[:_SHOWN_CHARACTERS]!r}" + ("..." if len(key) > _SHOWN_CHARACTERS else "")
 
 
@@ -197,7 +196,6 @@ class Requests:
         return done
 
     def attempts(self) -> Attempts:
-        """Return attempts that end when this is closed."""
         return Attempts(self._settings.client, self._sleep)
 
     def close(self) -> None:

@@ -137,7 +137,6 @@ def _is_stream(stream: str | None) -> bool:
 
 
 def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:
-    """Raise the error of the first row that cannot be a record."""
     rows = batch.num_rows
     streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
     hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows

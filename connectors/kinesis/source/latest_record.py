@@ -189,7 +189,6 @@ class LatestRecord:
             self._search_or_end(page, exact=exact)
 
     def _search_or_end(self, page: Page, *, exact: bool) -> None:
-        """Go on to the newest record, or end a first round that has seen one."""
         times = None
         if page.behind_ms > 0:
             times = probe_times(self._low_ms, page.at_ms, self._window_ms)
@@ -200,7 +199,6 @@ class LatestRecord:
             self._walking, self._times = times is None, times
 
     def _search(self, times: Generator[int, int | None, None], *, exact: bool) -> None:
-        """Read a record by time, to get nearer to the newest."""
         if self._probe is None:
             self.progress.restart()
             self._probe = self._client.iterator(self._stream, self._shard, at_time(self._probe_at))
@@ -237,7 +235,6 @@ class LatestRecord:
         return page
 
     def _fitting(self, records: int, size: int) -> int:
-        """Return the limit of a page of so many records and bytes."""
         return max(1, min(records, size // self._record_bytes))
 
     def _take(self, page: Page) -> None:
@@ -297,7 +294,6 @@ class Pacer:
         return idle
 
     def wait_seconds(self, key: ShardKey, calls: int = 1, *, searching: bool = False) -> float:
-        """Return the seconds until so many calls to a shard may be made."""
         return self._pace(key).wait_seconds(calls, spread=searching or key in self._busy)
 
     def counted(self, key: ShardKey, call: Callable[[], Page], *, searching: bool = False) -> Page:

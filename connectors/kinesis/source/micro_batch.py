@@ -268,7 +268,6 @@ class KinesisStream:
         )
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """Return the newest records seen, for Spark's progress reports."""
         if self._answered is None:
             return None
         streams: Streams = {}
@@ -315,12 +314,10 @@ class KinesisStream:
             self._push_source.forget(read_offset(end))
 
     def stop(self) -> None:
-        """End the threads."""
         self._monitor.stop()
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:
-    """Raise a `SourceGoneError` for a stream that was deleted and recreated."""
     if state.created_ms != listing.created_ms:
         what = (
             f"The checkpoint is of a stream created at {state.created_ms} ms after 1970, and the one there now was "
@@ -332,7 +329,6 @@ def same_stream(state: StreamState, listing: Listing) -> None:
 def check_named(
     client: KinesisClient, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
 ) -> None:
-    """Raise an `OptionError` for a start that names records of other shards."""
     if options.start.everywhere is not None:
         return
     for listing in listings:

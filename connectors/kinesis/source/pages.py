@@ -108,11 +108,9 @@ class Progress:
         self._log = WaitLog(lambda: f"a record, or the end, of a shard ({self.state()})", lambda: self._spent)
 
     def state(self) -> str:
-        """Return what the shard says of itself."""
         return f"{self._where}, {self._behind_ms} ms behind its newest record"
 
     def restart(self) -> None:
-        """Begin again."""
         self._least_ms = None
         self._log.restart()
 
@@ -130,7 +128,6 @@ class Progress:
         return self._log.seconds > self._patience
 
     def error(self) -> ServiceUnavailableError:
-        """Build the error for a shard that leads nowhere."""
         return ServiceUnavailableError(
             "KINESIS_SHARD_STALLED",
             f"For {self._patience:g} s the shard has brought no record and said that it is {self._behind_ms} ms behind "
@@ -189,7 +186,6 @@ class ShardPages:
 
 
 def first_record(pages: ShardPages, position: Position) -> Record | None:
-    """Return the first record of a shard from a position on; None when there is none."""
     for page in pages.read(position, lambda: 1):
         if page.records:
             return page.records[0]

@@ -255,7 +255,6 @@ class _Range:
         self.ended = False
 
     def turn(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a turn."""
         rows, size = _TURN_ROWS, _TURN_BYTES
         while rows > 0 and size > 0:
             batch = self._rest if self._rest is not None else self._take()

@@ -61,7 +61,6 @@ def batches(
 
 
 def row_bytes(record: Record, aggregate: Aggregate | None) -> int:
-    """Return the bytes of data and keys of the rows of a record."""
     if aggregate is not None:
         return aggregate.size(0, len(aggregate))
     return len(record.Data) + len(record.PartitionKey.encode())

@@ -62,7 +62,6 @@ class Scheduler:
         self._stopped = threading.Event()
 
     def add(self, job: Job, delay: float = 0.0) -> None:
-        """Run a job in so many seconds."""
         with self._changed:
             self._schedule(job, time.monotonic() + delay)
 
@@ -75,7 +74,6 @@ class Scheduler:
                 self._schedule(job, time.monotonic())
 
     def drop(self, job: Job) -> None:
-        """Never run a job again."""
         with self._changed:
             job.dropped = True
 
@@ -239,7 +237,6 @@ class ShardMonitor:
         return self._is_aws and not self.pacer.above_limits
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error of the background in the next call."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -377,7 +374,6 @@ class ShardMonitor:
                 self.scheduler.check_parent()
 
     def _publish(self, task: PollTask, *, exact: bool) -> None:
-        """Show what a step of a task has seen, and whether that finished a round."""
         with self._changed:
             self._show(task)
             if task.latest.settled:
@@ -397,14 +393,12 @@ class ShardMonitor:
             self.list_now()
 
     def _show(self, task: PollTask) -> None:
-        """Combine what was polled and pushed; the caller holds the lock."""
         seen = newest(task.latest.seen, task.pushed)
         self.version += task.seen != seen
         task.seen = seen
         self._changed.notify_all()
 
     def poll_now(self, key: ShardKey) -> None:
-        """Poll a shard at once, if it is followed."""
         if (job := self._jobs.get(key)) is not None:
             self.scheduler.hurry(job)
 
@@ -439,12 +433,10 @@ class ShardMonitor:
         return len(self._tasks) * self.round_seconds / _SHARE_OF_A_CORE
 
     def stop(self) -> None:
-        """End the threads, and what pushes."""
         self.push_source.stop()
         self.scheduler.stop()
 
 
 def _unpolled(tasks: list[PollTask]) -> str:
-    """Name the shards that a call waits for."""
     named = "; ".join(task.latest.progress.state() for task in tasks[:_NAMED_SHARDS])
     return f"{len(tasks)} shards to be polled up to their newest records: {named}"
