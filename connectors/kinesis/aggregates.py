@@ -1,7 +1,7 @@
-"""Aggregates of the Kinesis Producer Library (KPL): many records of a user in one record of a shard, read and written.
+"""Aggregates of the Kinesis Producer Library (KPL): many user records in one record of a shard, read and written.
 
-The format is in ``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5. What only
-looks like one (a wrong checksum, a message that cannot be read) is a record like any other.
+The format is in ``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5. A record
+with a wrong checksum or a malformed message is no aggregate.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ _DATA_TAG: Final = _tag(_DATA, _LENGTH)
 
 
 class Aggregate:
-    """The records of an AggregatedRecord in protobuf, read in parts.
+    """The records of an AggregatedRecord, parsed on demand: only the position of each is held, in 24 bytes.
 
-    A record may take seven bytes of an aggregate of ten million, so only the position of each is noted, in 24 bytes.
     Raises an `IndexError` or a `ValueError` when it is malformed.
     """
 
@@ -128,10 +127,7 @@ def open_aggregate(data: bytes) -> Aggregate | None:
 
 
 def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields of a part of a message: the number of each, and where its bytes begin and end.
-
-    A field that is a number begins at -1, and its end is the number.
-    """
+    """Yield each field's number and where its bytes begin and end; a number begins at -1, and ends at its value."""
     while at < end:
         tag, at = _varint(message, at)
         kind = tag & 7
@@ -177,10 +173,10 @@ def is_hash_key(text: str) -> bool:
 
 
 def _legal_key(key: str, table: int) -> str:
-    """Return a key that PutRecord takes as a PartitionKey or ExplicitHashKey; any other raises a `ValueError`.
+    """Return a key that PutRecord accepts; any other raises a `ValueError`.
 
-    Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's
-    memory. A key that the service refuses would also end a query that writes the rows to a stream again.
+    Long keys in a small aggregate would fill a worker's memory, since every record can name the same one. Rows with a
+    key that the service refuses could not be written to a stream again.
     """
     if not (1 <= len(key) <= LONGEST_KEY if table == _PARTITION_KEYS else is_hash_key(key)):
         raise ValueError("the service refuses this key")

@@ -1,7 +1,4 @@
-"""The ``kinesis`` format: streams of Amazon Kinesis as batch and as stream.
-
-Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
-"""
+"""The ``kinesis`` format. Spark builds these classes in the source process, in planners and in tasks."""
 
 from __future__ import annotations
 
@@ -213,10 +210,7 @@ class KinesisDataSource(ConnectorSource):
 
 
 def _driver_limits(settings: WriteSettings, stream: str) -> tuple[tuple[str, int], ...]:
-    """Return the most bytes of a record of a stream; nothing in an outage, which the tasks wait out.
-
-    Spark cannot end this process, so that a query that is stopped would wait for it.
-    """
+    """Return the record limit of a stream, or nothing in an outage: tasks wait that out, as Spark can stop them."""
     from connectors.kinesis.sink.writer import needs_keys  # noqa: PLC0415 - readers do without
 
     client = settings.client

@@ -1,7 +1,7 @@
-"""How far a stream is behind its shards, from the offsets in Spark's progress reports.
+"""How far a query is behind each shard, by the offsets in Spark's progress reports.
 
-Sequence numbers have gaps, so they say whether records lie ahead and not how many. The times of arrival say how far a
-shard is behind: what ``MillisBehindLatest`` is in the responses of the service.
+Sequence numbers have gaps, so they cannot count records. Times of arrival give the delay, as ``MillisBehindLatest``
+does.
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ def sequence_number(text: object) -> int:
 class Position:
     """A position in a shard; ``number`` is a sequence number, or milliseconds since 1970.
 
-    TRIM is the oldest record that the stream has, TIME the first record as new as a time, AFTER and AT the place after
-    and before a record, END a closed shard's end. LATEST is only ever written by users. Numbers compare as integers: as
-    texts, "99" would come after "100".
+    TRIM is the oldest record, TIME the first record as new as a time, AFTER and AT the place after and before a record,
+    END a closed shard's end. Only users write LATEST. Numbers compare as integers: as texts, "99" would follow "100".
     """
 
     kind: PositionKind
@@ -207,9 +206,9 @@ def _illegal(option: str, text: str, action: str) -> OptionError:
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How far a shard has been read: when the last record arrived, and up to when nothing has come after it.
+    """How far a shard has been read: when its last record arrived, and until when nothing came after it.
 
-    Both are by the service's time.
+    Both by the service's time.
     """
 
     position: Position = TRIM

@@ -1,7 +1,4 @@
-"""The columns of the source, declared once.
-
-They are in Arrow's types, since fetchers need them too, and import nothing of Spark; `source_schema` has Spark's.
-"""
+"""The columns of the source, declared once, in Arrow's types: fetchers need them without Spark."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Which shards may be read, from where and to where: pure functions over lists of shards and states.
+"""Which shards may be read, and from where to where: pure functions of shards and states.
 
-The rules, from which no record is lost and none comes before an older one of its key:
+The rules that lose no record, and let none come before an older one of its key:
 
-* A shard is read from its first record (TRIM), unless the query's start says otherwise of it.
-* A shard that came of a split or a merge is read when an earlier batch has read all its parents to their end. A parent
-  that is not listed any more, and of which the offset says nothing, counts as read.
-* A listed shard that the offset does not name was read to its end before, if the offset names one of its descendants;
-  otherwise it is new.
-* The end of a closed shard is END: everything in it. What is closed does not change, so this too reads the same twice.
-* A shard that is read to its end leaves the offset when it is not listed any more and its children are in the offset.
+* A shard is read from its first record (TRIM), unless the query's start says otherwise.
+* A child of a split or merge is read after a batch that ended all its parents. A parent that is neither listed nor in
+  the offset counts as read.
+* A listed shard that the offset doesn't name was read before if the offset names a descendant; otherwise it is new.
+* A closed shard ends at END. It doesn't change, so it reads the same twice.
+* A shard that was read to its end leaves the offset once it is not listed and its children are in the offset.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The newest record seen of a shard, if there was one, and when it arrived; ``ended`` is for a closed shard.
+    """The newest record seen of a shard, and when it arrived; ``ended`` is for a closed shard.
 
-    Up to ``clean_ms``, by the service's time, nothing came after it; None when nobody asked.
+    Nothing came after it until ``clean_ms`` of the service's time; None when nobody asked.
     """
 
     number: int | None = None
@@ -93,9 +92,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a batch's range that a segment holds; with ``ended`` the shard ends with it, and so does the range.
+    """A part of a batch's range that a segment holds: of its rows, the records after ``begin`` up to ``last``.
 
-    Records after ``begin`` up to ``last`` are wanted of the rows ``first_row`` to before ``end_row``.
+    With ``ended`` the shard ends with it.
     """
 
     segment: str
@@ -109,10 +108,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """What a task reads of a shard; ``pieces`` are what the spool holds, the rest is polled.
+    """What a task reads of a shard; ``pieces`` come from the spool, the rest is polled.
 
-    ``stream`` is the name or ARN to call the service with. The end is AFTER the last record, or END, or in batch reads
-    a TIME or LATEST. ``complete_ms`` is that of `ShardState`.
+    ``stream`` is the name or ARN for calls. The end is AFTER a record or END; in batch reads it may be a TIME or
+    LATEST. ``complete_ms`` is that of `ShardState`.
     """
 
     stream: str
@@ -128,7 +127,7 @@ class ShardRange:
 def resolve(listing: Listing, positions: ShardPositions, option: str = "initialPosition") -> StreamState:
     """Return the state in which a new query begins.
 
-    Raises an `OptionError`, with the name of the ``option``, for an unknown shard or a time in the future.
+    Raises an `OptionError` that names ``option`` for an unknown shard or a time in the future.
     """
     named = positions.of_stream(listing.name)
     if unknown := sorted(set(named) - set(listing.shards)):
@@ -181,10 +180,10 @@ def vanished(state: StreamState, listing: Listing) -> list[str]:
 
 
 def with_unread(state: StreamState, listing: Listing) -> StreamState:
-    """Return the start of a batch that also names the unread children of shards that are not listed any more.
+    """Return a batch's start that also names the unread children of shards that are not listed any more.
 
-    A shard is listed until the retention has passed since it was closed, so the first records of its children may have
-    been trimmed unread: they count as unread since 1970. As long as one parent is listed, none of them were trimmed.
+    A shard is listed until the retention has passed since it closed, so the children's first records may be trimmed
+    unread: they count as unread since 1970. While one parent is listed, none were trimmed.
     """
 
     def is_unread(shard: str, one: ShardState) -> bool:
@@ -197,10 +196,7 @@ def with_unread(state: StreamState, listing: Listing) -> StreamState:
 
 
 def is_whole(shard: str, position: Position, listing: Listing) -> bool:
-    """Return whether nothing unread of a shard can have been trimmed, as one of its parents is still listed.
-
-    So its start by time may lie longer ago than the retention.
-    """
+    """Return whether no unread record of a shard can have been trimmed, since a parent is still listed."""
     parents = listing.shards[shard].parents if shard in listing.shards else ()
     return position.kind in {PositionKind.TRIM, PositionKind.TIME} and any(
         parent in listing.shards for parent in parents
@@ -259,10 +255,10 @@ def overdue(state: ShardState, now_ms: int, retention_ms: int, parts: int = 1) -
 
 
 def is_worth_a_batch(state: StreamState, ends: Mapping[str, ShardState], listing: Listing) -> bool:
-    """Return whether there is something to read up to the ends of `next_state`, or a shard that has been idle for long.
+    """Return whether there is something to read up to the ends, or a shard has been idle for long.
 
-    The latter makes a batch without rows, once in a quarter of the retention: later the silence of the shard must not
-    look like records that were trimmed unread.
+    An idle shard makes an empty batch once in a quarter of the retention: later, its silence must not look like records
+    that were trimmed unread.
     """
     pairs = [(state.shards.get(shard, NEW), end) for shard, end in ends.items()]
     return any(end.position != begin.position or _is_stale(begin, end, listing) for begin, end in pairs)

@@ -1,8 +1,7 @@
-"""The calls of Kinesis by botocore, which finds credentials, signs and sends. Every error is a `ConnectorError`.
+"""The calls of Kinesis. botocore finds credentials, signs and sends; every error is a `ConnectorError`.
 
-botocore neither parses the responses of GetRecords nor writes the requests of PutRecords, which takes it ten times as
-long as msgspec: hooks on its events pass those bodies by. It does not retry: its retries would not count against the
-calls that a shard allows, and could not be left when the query ends.
+msgspec parses GetRecords and writes PutRecords, ten times as fast as botocore: hooks on its events pass those bodies
+by. botocore doesn't retry: its retries would not count against a shard's limits, nor end with the query.
 """
 
 from __future__ import annotations
@@ -92,10 +91,10 @@ _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One response of GetRecords, at the service's time ``at_ms``, in whole seconds.
+    """One response of GetRecords at the service's time ``at_ms``, which has whole seconds.
 
-    ``records`` may be empty also when more lie ahead, which they do unless ``behind_ms`` is 0; ``following`` is the
-    iterator of the next page, None at the end of a closed shard.
+    ``records`` may be empty though more lie ahead; they do unless ``behind_ms`` is 0. ``following`` is the next page's
+    iterator, None at the end of a closed shard.
     """
 
     records: list[Record]
@@ -111,7 +110,7 @@ class Page:
 
 
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
-    """Parse a response of GetRecords; ``where`` names its shard in errors, as in the other functions."""
+    """Parse a response of GetRecords; ``where`` names its shard in errors."""
     parsed = decoded(_DECODER, body, "GetRecords", where)
     _check_ends(parsed.Records)
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms)
@@ -119,10 +118,10 @@ def parse_page(body: bytes, at_ms: int, where: str) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of SubscribeToShard; an idle shard has one without records every few seconds.
+    """One event of SubscribeToShard; an idle shard sends one without records every few seconds.
 
-    ``continuation`` is the number after which to subscribe next, which need not be a record's; None at a shard's end.
-    ``behind_ms`` is 0 when nothing lies ahead. With ``ended`` the shard is closed, and this is its last event.
+    Subscribe next after ``continuation``, which need not be a record's number; None at a shard's end. ``ended`` marks
+    the last event of a closed shard.
     """
 
     records: list[Record]
@@ -167,16 +166,13 @@ def body_error(body: bytes | bytearray, status: int, where: str, name: str = "")
 
 
 def _check_ends(records: list[Record]) -> None:
-    """Read the numbers by which a query goes on, before anything is done with records."""
+    """Fail before anything is done with the records if the numbers that a query resumes by are malformed."""
     for record in (*records[:1], *records[-1:]):
         _ = record.number
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
-    """Decode the response to a call.
-
-    Raises a `ServiceUnavailableError` when it is not one of this operation; a cut connection can leave such.
-    """
+    """Decode a response; raises a `ServiceUnavailableError` for a malformed one, as a cut connection can leave."""
     try:
         return decoder.decode(body)
     except _NO_JSON as error:
@@ -210,7 +206,7 @@ _MOST_LISTED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A signed HTTP request, valid for some minutes; ``keys`` is how often the keys had been read again.
+    """A signed HTTP request, valid for minutes; ``keys`` counts how often the keys had been read before.
 
     ``certificates`` is a file with the authorities that botocore trusts; None for ``http:``.
     """
@@ -229,9 +225,9 @@ _clients: Final = Cache(4)
 
 
 class KinesisClient:
-    """Calls the service from several threads, ``connections`` of them at a time. The first call connects.
+    """Calls the service from up to ``connections`` threads; the first call connects.
 
-    Every call raises a `ConnectorError` when it fails; none is made again.
+    A call that fails raises a `ConnectorError`, and is not retried.
     """
 
     def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
@@ -239,7 +235,7 @@ class KinesisClient:
         self._connection = AwsConnection(options, _SERVICE, connections)
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
-        """Make one call about a stream or shard, which ``where`` names in errors; the operation is named as in Python.
+        """Call an operation, named as in Python; ``where`` names the stream or shard in errors.
 
         The response gets ``AnsweredAt``, the service's time in milliseconds.
         """
@@ -275,10 +271,7 @@ class KinesisClient:
         return summary
 
     def listing(self, stream: str, page_size: int = _MOST_LISTED) -> Listing:
-        """Return a stream and its shards, listed ``page_size`` shards at a time.
-
-        Raises a `ServiceUnavailableError` when that takes longer than a list is valid: list again.
-        """
+        """Return a stream and its shards; if the list expires meanwhile, a `ServiceUnavailableError`: list again."""
         summary = self.describe(stream)
         pages = self._shard_pages(stream, page_size)
         return Listing(
@@ -380,7 +373,7 @@ def _hash_range(listed: Mapping[str, Any]) -> HashRange:
 
 @contextmanager
 def _named_errors(operation: str, where: str, options: KinesisClientOptions) -> Iterator[None]:
-    """Raise botocore's errors as our own; ``operation`` and ``where`` (its stream or shard) are named in them."""
+    """Raise botocore's errors as our own."""
     try:
         yield
     except ClientError as error:
@@ -390,7 +383,7 @@ def _named_errors(operation: str, where: str, options: KinesisClientOptions) -> 
 
 
 class MessageBuffer:
-    """Parses the messages of SubscribeToShard (AWS's event-stream encoding) from bytes that arrive in pieces."""
+    """Parses the messages of SubscribeToShard (AWS's event-stream encoding) from pieces."""
 
     def __init__(self) -> None:
         self._buffer = EventStreamBuffer()
@@ -406,7 +399,7 @@ class MessageBuffer:
 
 
 def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
-    """Return the body of a response as it is, and leave nothing to the parser; errors are left to it."""
+    """Pass the body by the parser, except for errors."""
     if response_dict["status_code"] == _OK:
         customized_response_dict[_BODY] = response_dict["body"]
         response_dict["body"] = b"{}"

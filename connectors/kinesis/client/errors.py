@@ -50,9 +50,7 @@ _RATE: Final = re.compile(r"\brate\b", re.IGNORECASE)
 """In the message of a LimitExceededException for too many calls, which RegisterStreamConsumer may be answered too."""
 _UNAVAILABLE: Final = _Meaning(ServiceUnavailableError, "KINESIS_UNAVAILABLE")
 _DENIED: Final = _Meaning(
-    AccessDeniedError,
-    "KINESIS_ACCESS_DENIED",
-    "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted.",
+    AccessDeniedError, "KINESIS_ACCESS_DENIED", "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted."
 )
 _ROLE_DENIED: Final = _Meaning(
     AccessDeniedError,
@@ -77,10 +75,9 @@ _MEANINGS: Final = {name: meaning for meaning, names in _NAMES.items() for name 
 
 
 def service_error(operation: str, where: str, response: Mapping[str, Any], role: str | None = None) -> ConnectorError:
-    """Build the error for a response of the service, as botocore parses it.
+    """Build the error for a response as botocore parses it; ``role`` is the one of the options.
 
-    ``where`` names the stream or shard, and ``role`` is that of the options. The operation may be ``AssumeRole``, which
-    is made for another one.
+    The operation may be ``AssumeRole``, which is made for another call.
     """
     error, name = response.get("Error", {}), aws.error_name(response)
     message = aws.cleaned(error.get("Message") or error.get("message") or "")

@@ -1,7 +1,7 @@
-"""A client of HTTP/2, by h2 on asyncio, for requests whose responses last minutes: many on one connection.
+"""An HTTP/2 client by h2 on asyncio, for requests whose responses last minutes: many on one connection.
 
-Each response has its own window, which opens as its pieces are read: what is not read holds the service back.
-``docs/adr/0002-efo-transport.md`` has the measurements.
+Each response has its own flow-control window, so an unread response holds the service back. Measurements:
+``docs/adr/0002-efo-transport.md``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONNECT_SECONDS: Final = 10.0
 class Response:
     """The response to one request; a context that resets the stream at its end.
 
-    Waiting for it raises a `ServiceUnavailableError` when the connection was cut, or the stream reset.
+    Waiting raises a `ServiceUnavailableError` when the connection was cut, or the stream reset.
     """
 
     def __init__(self, connection: _Connection, stream_id: int) -> None:

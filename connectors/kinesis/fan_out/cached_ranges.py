@@ -1,7 +1,8 @@
-"""What segments of the spool hold of a shard, and which of them cover a range: pure functions.
+"""What the spool's segments hold of each shard, and which of them cover a range.
 
-A cached range holds every record between the position after which it was read and its last record. So cached ranges
-cover a range of a batch only as an unbroken chain: each must begin where the one before ends, or earlier.
+The spool is a cache. A file counts as missing if it is damaged, or of another source or version of the columns. A
+cached range holds every record after a position up to its last one, so ranges cover a batch only as an unbroken chain:
+each begins where the one before ends, or earlier.
 """
 
 from __future__ import annotations
@@ -50,8 +51,7 @@ CACHED_ROWS: Final = RowSchema(1, ARROW_SCHEMA, all_present=True)
 class CachedRange:
     """A run of rows of one shard in one segment, read ``after`` a position, from record ``first`` to record ``last``.
 
-    Its ``rows`` begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data.
-    ``segment`` and its ``digest`` are empty while it is being written.
+    Its rows begin at index ``row`` of the segment. ``segment`` and ``digest`` are empty while it is being written.
     """
 
     key: ShardKey
@@ -88,7 +88,7 @@ class CachedRange:
 
     @classmethod
     def of_segment(cls, notes: Iterable[Mapping[str, Any]], segment: str, digest: str) -> list[CachedRange]:
-        """Return the cached ranges of a segment, whose rows they are in this order.
+        """Return a segment's cached ranges, in the order of its rows.
 
         Raises a `KeyError`, `TypeError` or `ValueError` for notes of another source.
         """
@@ -126,10 +126,7 @@ class CachedRange:
         return self.last > position.number and (reaches or self.first <= position.number)
 
     def start_after_gap(self, position: Position) -> Position | None:
-        """Return where it begins to count when there is a gap after a position.
-
-        None after a time, and after the oldest record: the cached range may lie before.
-        """
+        """Return where it counts from if there is a gap after a position; None if it may lie before it."""
         gap = {PositionKind.AFTER: 1, PositionKind.AT: 0}.get(position.kind)
         if gap is None or self.after.kind is not PositionKind.AFTER or self.after.number < position.number + gap:
             return None
@@ -201,9 +198,9 @@ def spool_id(endpoint: str | None, region: str | None) -> str:
 
 
 class SpoolIndex:
-    """What the spool holds; its methods may be called by any thread.
+    """The cached ranges of a spool, for any thread; ``spool`` is its `spool_id`.
 
-    ``spool`` is that of `spool_id`. Segments whose aggregates were not taken apart as ``deaggregate`` says are foreign.
+    Segments written with another value of ``deaggregate`` are ignored.
     """
 
     def __init__(self, root: str, spool: str, *, deaggregate: bool) -> None:
@@ -221,7 +218,7 @@ class SpoolIndex:
         """Grows when a segment is gone, damaged or foreign: whose records it held is not known."""
 
     def open(self) -> None:
-        """Make the folder, read what is in it, and remove the half-written segments of fetchers that were killed.
+        """Make the folder, index it, and remove the half-written segments of killed fetchers.
 
         Raises a `SpoolError` for a folder of another connector, whose segments must not be touched.
         """

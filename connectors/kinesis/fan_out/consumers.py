@@ -1,7 +1,7 @@
-"""The registered consumers that subscriptions belong to: found, registered, waited for; removed only on demand.
+"""The registered consumers of subscriptions: found, registered and waited for; deregistered only on demand.
 
-Registering is not idempotent and takes its time, a consumer that is recreated has another ARN, and one of a name may be
-about to be deleted. So the service is asked again and again, until there is a consumer that is ACTIVE.
+Registering is not idempotent and takes time, a recreated consumer has another ARN, and one may be about to be deleted.
+So the service is asked until there is an ACTIVE consumer.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NOT_ACTIVE: Final = "KINESIS_CONSUMER_NOT_ACTIVE"
 
 
 def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
-    """Return the ARN of a consumer that is ACTIVE, by its name or ARN; asks once, and registers a missing one.
+    """Return the ARN of an ACTIVE consumer by its name or ARN; asks once, and registers a missing one if allowed.
 
-    Raises a `ServiceUnavailableError` when it is not ACTIVE yet, and an `OptionError` when it must not be registered or
-    is one of another stream.
+    Raises a `ServiceUnavailableError` while it is not ACTIVE, and an `OptionError` if it must not be registered or is
+    another stream's.
     """
     where = f"{stream_arn}, {name}"
     consumer = registered_consumer(client, stream_arn, name, register=register)
@@ -56,9 +56,9 @@ def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, regist
 
 
 def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
-    """Raise a `ConnectorError` if a stream has as many consumers as it may have, and none is being made or removed.
+    """Raise a `ConnectorError` if a stream is full of consumers and none is being created or removed.
 
-    Where the consumers cannot be listed that stays unknown, as it does for a stream that may have more than 20.
+    Unknown where the consumers cannot be listed, or the stream may have more than 20.
     """
     try:
         status = _statuses(client, stream_arn)
@@ -179,10 +179,7 @@ class StreamConsumers:
         return None
 
     def _pause(self, consumer: _Consumer, error: ConnectorError) -> float:
-        """Return the seconds to wait; raises the error when it is permanent, or the consumer or an outage takes long.
-
-        The time of an outage is none in which the service could have made the consumer ACTIVE.
-        """
+        """Return the seconds to wait; raises a permanent error, and one that lasts too long. Outages don't count."""
         if not error.transient or error.code not in {_NOT_ACTIVE, IN_USE, CONSUMER_LIMIT}:
             delay = consumer.outage.next_delay_seconds(error)
             consumer.asked = time.monotonic() + delay

@@ -1,7 +1,7 @@
-"""What a fetcher of Kinesis does: hold the subscriptions that it is ordered to, and put what they bring.
+"""A fetcher of Kinesis: holds the subscriptions that it is ordered to, and stores what they bring.
 
-It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. One thread runs an event
-loop with a subscription for each shard; requests are signed in others, since credentials may have to be refreshed.
+It runs in `connectors.spool.fetching.process`, without Spark. One thread runs an event loop with a subscription per
+shard; other threads sign requests, since credentials may have to be refreshed.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _STOP_SECONDS: Final = 1.0
 
 
 class KinesisFetch(FetchTarget[SubscribedRecords, Begins]):
-    """The target of Kinesis: deliveries are records of one shard, and tokens where each shard began.
+    """The target of Kinesis: deliveries are records of one shard, tokens say where each shard began.
 
-    Its settings are ``client`` (options of the client, as JSON), ``deaggregate`` and ``stall_seconds``.
+    Settings: ``client`` (its options as JSON), ``deaggregate`` and ``stall_seconds``.
     """
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:

@@ -1,7 +1,7 @@
-"""What the source process of a query with subscriptions does beside polling: fetchers, and the records they push.
+"""The driver's side of subscriptions: fetchers, and the records that they push.
 
-A shard is as new as the unbroken chain of segments that leads on from where the query stands. What no subscription or
-segment brings is polled: so the subscriptions decide how soon and from where records come, and never which.
+A shard is as new as the unbroken chain of segments from where the query stands; the rest is polled. So subscriptions
+decide how soon records come and from where, never which.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _LAGGING_CHECKS: Final = 4
 
 
 class StallDetector:
-    """The fetchers that report nothing, by index: a process that hangs is no reason not to poll its shards.
+    """The fetchers that report nothing, by index, so that the shards of a hung process are polled.
 
-    It counts checks, made every ``period`` seconds, and not time: while this process is stopped itself, it hears
-    nothing either. A fetcher may report nothing for ``patience`` seconds, at least 3.
+    It counts checks, one each ``period`` seconds, not time: a stopped driver receives nothing either. A fetcher may be
+    silent for ``patience`` seconds, at least 3.
     """
 
     def __init__(self, patience: float, period: float) -> None:
@@ -94,13 +94,12 @@ class StallDetector:
 
 @dataclass(slots=True)
 class _Subscribed:
-    """A shard that is followed, and its subscription.
+    """A followed shard and its subscription.
 
-    The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
-    the chain that leads on from there; its last record arrived at ``arrival_ms``. ``up_to_date`` says up to when
-    nothing came after a position. The service does not take a ``refused`` position. ``lagging`` counts the checks in a
-    row that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at`` (on
-    the monotonic clock) a segment was lost that may have held this shard's newest.
+    The fetcher was ordered to begin after ``ordered``; the query has read up to ``read``; ``head`` ends the chain from
+    there. Nothing came after ``up_to_date`` until its time. ``lagging`` counts checks in a row that saw the
+    subscription lag. ``brought`` is the newest record of any segment. At ``lost_at`` (monotonic) a segment was lost
+    that may have held records of this shard.
     """
 
     created_ms: int

@@ -1,6 +1,6 @@
-"""Reading a range of a shard of which the spool holds parts: what a task of a query with subscriptions does.
+"""How a task reads a range of which the spool holds parts; what is missing or damaged is polled.
 
-The rows are those of polling, in the same order. What is missing here, damaged or not what the driver saw, is polled.
+The rows are those of polling, in the same order.
 """
 
 from __future__ import annotations
@@ -61,10 +61,7 @@ def read_part(
 
 
 def _progress(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
-    """Return up to where all records are complete with these rows, and which row of which record is the last.
-
-    The rows of an aggregate may be in several batches.
-    """
+    """Return up to where all rows are complete, and which is the last: an aggregate may span batches."""
     last = len(rows) - 1
     number = _number(rows, last)
     first = _place(rows, number - 1)

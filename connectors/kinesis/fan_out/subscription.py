@@ -1,7 +1,7 @@
-"""One shard's subscriptions, one after the other: open, read, renew, go on after what was read.
+"""One shard's subscriptions, one after the other, and the messages between fetcher and source process.
 
-It is normal that the service ends each after five minutes, or at any time; not that one cannot be opened again, or is
-open and silent.
+The service ends each subscription after five minutes or earlier: that is normal. One that cannot be reopened, or is
+open and silent, is a failure.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ _SERVICE_CLOCK_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SubscribedRecords:
-    """Records as they came, at least one: everything after a position; with ``ended`` up to the end of the shard."""
+    """At least one record: everything after a position, up to the end of the shard if ``ended``."""
 
     order: Order
     after: Position

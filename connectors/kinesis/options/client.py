@@ -70,10 +70,9 @@ class KinesisClientOptions(OutageOptions, AwsAccessOptions):
 
 
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
-    """Return the options with their region, after checks that need more than one of them; for source and sink.
+    """Return the options with their region, after the checks that need more than one option.
 
-    Raises an `OptionError` when credentials are incomplete or contradict each other, the regions differ, or a URL asks
-    for plain http.
+    Raises an `OptionError` for incomplete or contradicting credentials, regions that differ, or a plain http URL.
     """
     check_access(options, FORMAT)
     arn = STREAM_ARN.fullmatch(stream)

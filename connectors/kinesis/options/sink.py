@@ -45,9 +45,9 @@ class KinesisWriteOptions(KinesisClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
-    """Parse the options of a sink; ``environ`` is that of the driver, for secrets and the region.
+    """Parse the options of a sink; ``environ`` is the driver's, for secrets and the region.
 
-    Raises an `OptionError` when one is unknown, illegal, or in conflict with another.
+    Raises an `OptionError` for an option that is unknown, illegal, or contradicts another.
     """
     options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
     refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)

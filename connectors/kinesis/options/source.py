@@ -245,9 +245,9 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
-    """Parse the options of a source; ``streaming`` is None while it is not decided whether it is a stream.
+    """Parse the options of a source; ``streaming`` is None until Spark has decided.
 
-    Raises an `OptionError` when one is unknown, missing, illegal, not for this kind of read, or contradicts another.
+    Raises an `OptionError` for an option that is unknown, missing, illegal, or contradicts another.
     """
     options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)

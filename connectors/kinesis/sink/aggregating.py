@@ -1,7 +1,7 @@
-"""The writer of aggregates: it knows which shard takes which row, and puts again what a reshard has led elsewhere.
+"""The sink of aggregates of the Kinesis Producer Library (KPL): packs rows by shard, and repairs what a reshard moved.
 
-The service says where it has put a record. An aggregate in another shard than the one it was packed for counts only if
-that shard takes all its rows; if not, readers of the format drop it, and its rows are packed and put again.
+Readers of the format drop an aggregate if any row has a hash key outside its shard's range. The service says which
+shard took a record; if that shard doesn't take all its rows, they are packed and put again.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class ShardMap:
 
 
 class Packing:
-    """The rows of a shard that become one record; ``limit`` is the most bytes of its data and partition key.
+    """The rows of a shard that become one record of at most ``limit`` bytes of data and key.
 
-    ``shard`` is where it belongs; None where no listed shard takes its row. A row that is ``alone`` is put as it is,
-    and right in any shard.
+    ``shard`` is None where no listed shard takes its row. A row that is ``alone`` is put as it is, and right in any
+    shard.
     """
 
     def __init__(self, shard: str | None, limit: int, *, alone: bool = False) -> None:
@@ -278,10 +278,10 @@ class AggregateWriter:
 
 
 class OrderedAggregateWriter:
-    """Puts aggregates by PutRecord, those of a shard one after the other, so that rows of one key keep their order.
+    """Puts aggregates by PutRecord, one after the other per shard, so that the rows of a key keep their order.
 
-    The rows of a key have one shard. When a reshard leads one of its aggregates elsewhere, what comes after it in that
-    shard is packed again with it, and nothing of it has been put before.
+    When a reshard moves an aggregate, it is packed again with what follows it in its shard: none of that was put
+    before.
     """
 
     def __init__(self, client: KinesisClient, settings: WriteSettings, sleep: Sleep | None) -> None:

@@ -1,8 +1,4 @@
-"""Requests that put records: PutRecords, several on their way at a time, and PutRecord in order.
-
-Of a PutRecords only what was refused is sent again. Requests and responses are written and read by msgspec: botocore
-would visit each record twice, to check and to write it.
-"""
+"""PutRecords, several in flight, and PutRecord in order; of a PutRecords only the refused records are sent again."""
 
 from __future__ import annotations
 
@@ -44,10 +40,9 @@ Sleep = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How the tasks of a sink write; pickles.
+    """How the tasks of a sink write; ``aggregate_bytes`` is None without aggregation.
 
-    An aggregate has at most ``aggregate_bytes``; None puts a record for each row. ``record_limits``
-    are the most bytes of a record, by stream (its name or ARN), that the driver asked for.
+    ``record_limits`` are the most bytes of a record by stream, as far as the driver knows them.
     """
 
     client: KinesisClientOptions
@@ -97,10 +92,7 @@ def key_name(key: str) -> str:
 
 
 def put_results(body: bytes, count: int, stream: str) -> list[Result]:
-    """Return the result of each of ``count`` records of a request; a body of another length is malformed.
-
-    So is one with a result that is neither an error nor in a shard: such a record may be nowhere.
-    """
+    """Return the result of each of ``count`` records; a body without one for each is malformed."""
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count or not all(result.ErrorCode or result.ShardId for result in results):
         settled = sum(bool(result.ErrorCode or result.ShardId) for result in results)
@@ -110,10 +102,7 @@ def put_results(body: bytes, count: int, stream: str) -> list[Result]:
 
 
 class Attempts:
-    """Waits between attempts of a request, and gives up after an outage: too long without progress.
-
-    It gives up at once when ``sleep`` returns True.
-    """
+    """Waits between attempts of a request; gives up after an outage, or when ``sleep`` returns True."""
 
     def __init__(self, options: KinesisClientOptions, sleep: Sleep) -> None:
         self._outage = Outage(options.outage_rule)
@@ -145,9 +134,9 @@ class _Waiting:
 
 
 class Requests:
-    """The requests of a task: collects records by stream, and sends requests from threads.
+    """The requests of a task: collects records by stream and sends them from threads, in any order.
 
-    Records of different requests reach the service in any order. ``rows_of`` returns the rows in a record, for errors.
+    ``rows_of`` returns the rows in a record, for errors.
     """
 
     def __init__(
@@ -247,10 +236,7 @@ def put_in_order(
     attempts: Attempts,
     rows: Sequence[RequestEntry] = (),
 ) -> tuple[str, str]:
-    """Put a record after the one with the number ``before``; return its shard and number.
-
-    Errors name one of ``rows``, where the record is an aggregate of them.
-    """
+    """Put a record after the one numbered ``before``; return its shard and number. Errors name one of its ``rows``."""
     named = msgspec.UNSET if before is None else before
     body = _ENCODER.encode(
         _OrderedRequest(record.Data, record.PartitionKey, record.ExplicitHashKey, named, **stream_named(stream))

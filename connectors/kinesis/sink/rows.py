@@ -43,9 +43,9 @@ class Rows:
 
 
 def check_columns(schema: StructType, stream: str | None) -> Columns:
-    """Find the columns of a sink, by their exact names; strings may have any collation. Others are ignored.
+    """Find the sink's columns by their exact names; any collation will do, other columns are ignored.
 
-    Raises an `OptionError` when a column is missing, exists twice, or has a type that cannot be written.
+    Raises an `OptionError` for a column that is missing, exists twice, or has an illegal type.
     """
     kinds = {field.name: field.dataType for field in schema}
     types = {name: "string" if kind.typeName() == "string" else kind.simpleString() for name, kind in kinds.items()}
@@ -73,9 +73,9 @@ def _illegal(what: str) -> OptionError:
 
 
 def rows_by_stream(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Rows]:
-    """Yield the rows of a batch, by stream; ``first`` is the number of the batch's first row in its partition.
+    """Yield a batch's rows by stream; ``first`` is the number of its first row in the partition.
 
-    Raises a `ConnectorError` (`BAD_ROW`) for a row that cannot be a record; it names the key.
+    Raises a `ConnectorError` (`BAD_ROW`) that names the key of a row that cannot be a record.
     """
     if not batch.num_rows:
         return

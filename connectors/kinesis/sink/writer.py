@@ -1,8 +1,7 @@
-"""Puts rows into streams. A row is done when the service has acknowledged it; none is dropped, whatever its age.
+"""Puts rows into streams. A row is done once the service has acknowledged it; none is dropped, whatever its age.
 
-PutRecords takes many records and may refuse some of them: only those are sent again, so records of one key can change
-places. With ``ordered`` each record is a PutRecord that names the number of the one before it of the same key, which is
-the only order that the service keeps. With ``aggregation`` a record is many rows of one shard.
+PutRecords resends what was refused, so records of one key can change places. With ``ordered`` each record is a
+PutRecord that names the one before it of its key: the only order that the service keeps.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _IGNORES_KEYS: Final = "AUTO"
 def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, needs_keys: str) -> int:
     """Return the most bytes of a record; warn of a stream that ignores keys.
 
-    Raises an `OptionError` for such a stream if ``needs_keys`` names an option that cannot be kept there.
+    Raises an `OptionError` for such a stream if ``needs_keys`` names an option that depends on keys.
     """
     summary = wait_out(lambda: client.describe(stream), options.outage_rule)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
@@ -78,9 +77,9 @@ def needs_keys(settings: WriteSettings) -> str:
 def put_batches(
     batches: Iterable[pa.RecordBatch], columns: Columns, settings: WriteSettings, sleep: Sleep | None = None
 ) -> int:
-    """Put all rows of a task; return how many, when the service has them all.
+    """Put all rows of a task; return how many, once the service has them all.
 
-    Raises a `ConnectorError` that names the key of a row that could not be put; rows before and after it may be there.
+    Raises a `ConnectorError` that names the key of a row that was not put; others may be there.
     """
     client = shared_client(settings.client)
     writer = _writer(settings)(client, settings, sleep)

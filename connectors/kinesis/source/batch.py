@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def plan_batch(options: KinesisReadOptions, patience: float = PLANNING_SECONDS) -> list[ShardRange]:
-    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows.
+    """Return the ranges of a batch read with all ends resolved, so that every action reads the same rows.
 
-    Raises a `ServiceUnavailableError` for a shard that is behind, and leads nowhere for ``patience`` seconds.
+    Raises a `ServiceUnavailableError` for a shard that makes no progress for ``patience`` seconds.
     """
     monitor = ShardMonitor(options, patience)
     try:

@@ -1,11 +1,9 @@
-"""Polling a shard for its latest record without reading the shard: the service has no call that names it.
+"""Polls a shard for its latest record without reading the shard: the service has no call that names it.
 
-A record that was seen is a legal end of a batch. So the driver follows a shard one record at a time; when more lies
-ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where little is
-left. Right ends need no right times: a time only says where to ask.
+A record that was seen is a legal end of a batch. So the driver follows a shard one record at a time. If more lies
+ahead, it searches by time, one record a call, and reads on only near the newest. Times only say where to ask.
 
-The first round of a query ends early, since its first rows wait for it: with the first page, or the first record that a
-search finds. The next round goes on from there while the first batch runs.
+A query's first round ends early, since its first rows wait for it; the next one continues from there.
 """
 
 from __future__ import annotations
@@ -50,10 +48,10 @@ _CLEAN_SLACK_MS: Final = 1000
 
 
 def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int | None, None]:
-    """Yield the times at which to look for the latest record, until all newer ones arrived within a window.
+    """Yield times at which to look for the latest record, until all newer ones arrived within a window.
 
-    Nothing older than ``low_ms`` is of interest; ``now_ms`` is the service's time. Send when the first record as new as
-    the time arrived, or None when there is none.
+    Nothing before ``low_ms`` matters; ``now_ms`` is the service's time. Send the arrival of the first record as new as
+    the time, or None.
     """
     width, empty_from = window_ms, now_ms
     arrival: int | None = None
@@ -74,11 +72,11 @@ def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int 
 
 
 class LatestRecord:
-    """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
+    """Follows one shard to its latest record; not thread-safe.
 
-    The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``. A
-    round whose pages lead nowhere for ``patience`` seconds ends with what was seen. Each call is made by ``counted``,
-    which is told whether it is ``searching``.
+    The last record seen may lie ``window_ms`` behind the newest; nothing is older than ``oldest_ms``. A round without
+    progress for ``patience`` seconds ends with what was seen. ``counted`` makes each call, and is told whether it is
+    ``searching``.
     """
 
     def __init__(
@@ -122,10 +120,9 @@ class LatestRecord:
         """Whether the last round has seen a record."""
 
     def step(self, *, exact: bool, searching: bool = False) -> int:
-        """Do a part of a round: one call, or two; return how many. After an error the step can be repeated.
+        """Make one or two calls of a round; return how many. After an error the step can be repeated.
 
-        With ``exact`` a round goes up to the record that is the newest when the round begins; ``searching`` is for
-        ``counted``.
+        With ``exact`` the round reaches the record that is the newest when it begins.
         """
         self._calls = 0
         self._searching = searching
@@ -316,12 +313,11 @@ class Pacer:
 
 @dataclass(eq=False)
 class PollTask:
-    """Polls one shard for its latest record, by calls that the pacer spaces; what a monitor notes of it is here too.
+    """Polls one shard for its latest record, at the pacer's times, with the monitor's notes.
 
-    ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
-    monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
-    ``fresh_as_of`` when the last finished one did. ``searching`` is whether a step belongs to a search for the newest
-    record, or to the first round, for which the first rows wait.
+    ``seen`` is the newest polled or pushed. By the monotonic clock: a round was asked for at ``wanted`` (up to the
+    newest record if ``exact``), the current one ``began``, and the last finished one began at ``fresh_as_of``.
+    ``searching``: a step of a search, or of the first round, for which the first rows wait.
     """
 
     key: ShardKey
@@ -344,7 +340,7 @@ class PollTask:
         return self.seen.ended or self.fresh_as_of >= asked
 
     def step(self, *, exact: bool) -> float | None:
-        """Make the next call or two; return None when they were made, else the seconds until they are to be made.
+        """Make the next calls and return None, or return the seconds until they are due.
 
         Raises a `ConnectorError` when an outage has lasted too long.
         """

@@ -1,6 +1,6 @@
-"""What the source process of a query does: where batches end, and which ranges they have.
+"""The driver's side of a stream: where batches end, and which ranges they have.
 
-`partitions` is a function of two offsets, since after a restart a batch that was not finished is planned again first.
+`partitions` is a function of two offsets: after a restart, an unfinished batch is planned again first.
 """
 
 from __future__ import annotations
@@ -96,10 +96,9 @@ class KinesisStream:
         self._targets = None
 
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
-        """Return the end of the next batch; ``start`` itself if there is nothing new.
+        """Return the end of the next batch, without limits if ``everything``; ``start`` itself if there is nothing new.
 
-        With ``everything`` it has no limits, as under Trigger.Once. Raises a `ConnectorError` when the service cannot
-        be asked, a stream was recreated, or records are gone.
+        Raises a `ConnectorError` when the service cannot be asked, a stream was recreated, or records are gone.
         """
         self._monitor.set_busy(())
         if is_sentinel(start):
@@ -279,10 +278,7 @@ class KinesisStream:
         return end_offset(streams)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
-        """Return the ranges of a batch.
-
-        Raises an `OffsetError` for offsets that do not fit, and a `SourceGoneError` for a stream that was recreated.
-        """
+        """Return a batch's ranges; an `OffsetError` or `SourceGoneError` if the offsets don't fit the streams."""
         if is_sentinel(end):
             return []
         until = read_offset(end)
@@ -366,10 +362,7 @@ class Share:
 
 
 def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
-    """Return the share of each shard that takes part in a batch, for the starts of those that have something new.
-
-    Where there are fewer records than shards, those that are furthest behind take part.
-    """
+    """Return each shard's share of a batch; with fewer records than shards, those furthest behind take part."""
     order = sorted(states, key=lambda shard: (states[shard].complete_ms or 0, shard))
     if max_records is not None:
         order = order[:max_records]
@@ -380,10 +373,7 @@ def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes:
 
 
 def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
-    """Return whether what arrived between a start and an end is no more than a share, if the shard keeps AWS's limits.
-
-    Elsewhere a share is counted.
-    """
+    """Return whether all that arrived between a start and an end is within a share, at the limits of a shard of AWS."""
     if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not PositionKind.AFTER:
         return False
     return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms

@@ -1,7 +1,4 @@
-"""What the driver and its tasks share: the pages of a shard, the pace of its calls, and records that were trimmed.
-
-A shard of AWS counts calls and bytes, from the start of each call.
-"""
+"""What driver and tasks share: the pages of a shard, the pace of its calls, and trimmed records."""
 
 from __future__ import annotations
 
@@ -38,10 +35,10 @@ _LONGEST_CALL_SECONDS: Final = 5.0
 
 
 class Pace:
-    """The calls to one shard, and the bytes of their responses; not thread-safe.
+    """Spaces the calls to one shard by ``period`` seconds and ``rate`` bytes a second; not thread-safe.
 
-    ``period`` is the time between two calls, ``rate`` the bytes a second. After a pause up to ``calls`` may be made at
-    once; at first only one, unless ``rested``.
+    AWS counts both from the start of each call. After a pause up to ``calls`` may be made at once; at first one, unless
+    ``rested``.
     """
 
     def __init__(
@@ -56,9 +53,9 @@ class Pace:
         self._bytes_due = self._began
 
     def wait_seconds(self, calls: int = 1, *, spread: bool = False) -> float:
-        """Return the seconds until so many calls may be made at once, not positive when that is now.
+        """Return the seconds until so many calls may be made at once, not positive for now.
 
-        With ``spread`` nothing is made up for after a pause, and the first of the calls is what is waited for.
+        With ``spread`` no pause is made up for, and the first of the calls counts.
         """
         due = self._calls_due if spread else self._calls_due + (calls - 1) * self._period - self._slack
         return max(due, self._bytes_due) - self._clock()
@@ -75,8 +72,8 @@ class Pace:
     def add_bytes(self, size: int) -> None:
         """Count what the call that has begun brought.
 
-        A late call is made up for by the next ones, as far as the bucket of the service reaches: a response of more
-        than a second's bytes blocks the shard until it is paid, whatever was saved before.
+        Late calls are made up for as far as the service's bucket reaches: a response of more than a second's bytes
+        blocks the shard until it is paid.
         """
         seconds = size / self._rate
         saved = max(0.0, _BUCKET_SECONDS - seconds)
@@ -93,9 +90,9 @@ def is_above_limits(page: Page) -> bool:
 
 
 class Progress:
-    """Whether the pages of a shard lead anywhere: to records, or at least a second nearer to the newest.
+    """Whether a shard's pages progress: to records, or at least a second nearer to the newest.
 
-    ``patience`` is in seconds; between two pages at most 5 count.
+    Between two pages at most 5 s count towards ``patience``.
     """
 
     def __init__(self, stream: str, shard: str, patience: float) -> None:
@@ -138,7 +135,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ShardPages:
-    """The pages of a shard; ``in_turn`` makes a call when the shard may be asked, and again when that may help."""
+    """The pages of a shard; ``in_turn`` makes a call when the shard may be asked, and retries it."""
 
     client: KinesisClient
     stream: str
@@ -149,10 +146,10 @@ class ShardPages:
     def read(
         self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
     ) -> Iterator[Page]:
-        """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
+        """Yield at most ``most`` pages from a position on, of ``limit`` records, up to the end of a closed shard.
 
-        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`. Raises a
-        `ServiceUnavailableError` when pages have led nowhere for ``patience`` seconds.
+        Raises a `ServiceUnavailableError` for pages without progress for ``patience`` seconds. For ``was_read`` see
+        `iterator_or_oldest`.
         """
         progress = Progress(self.stream, self.shard, self.patience)
         iterator: str | None = None
@@ -195,10 +192,10 @@ def first_record(pages: ShardPages, position: Position) -> Record | None:
 
 
 def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
-    """Return an iterator at a position, or at the oldest record where the one before the position was trimmed.
+    """Return an iterator at a position, or at the oldest record if the one before the position was trimmed.
 
-    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
-    ``was_read`` a query has read the record, so that it is one of this shard.
+    Drop what doesn't lie after the position; `check_trimmed` finds gaps. ``was_read``: the query has read the record,
+    so it is one of this shard.
     """
     try:
         return client.iterator(stream, shard, position)
@@ -231,10 +228,9 @@ def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
 def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
     """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
 
-    The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
-    been: that is a loss if the shard has newer records: with ``fail`` a `DataLossError`. A shard without any was idle,
-    or all of its records are gone, which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is
-    older than the retention, and of which nothing was read, though all of it was to be.
+    The record at the position proves that nothing after it is gone. Otherwise it is a loss if the shard has newer
+    records, with ``fail`` a `DataLossError`. An empty shard was idle or lost all: nobody can tell, so that is a
+    warning. ``complete_ms`` is 0 for a shard older than the retention that was to be read whole.
     """
     if position.kind in {PositionKind.AFTER, PositionKind.AT} and _has(pages, position.number):
         return

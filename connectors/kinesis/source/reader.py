@@ -1,7 +1,9 @@
-"""Reading a range of a shard in a task.
+"""How a task reads its ranges of shards.
 
-The range ends at a record that someone has seen, or at the end of a closed shard, so it gives the same
-rows each time.
+A range ends at a record that was seen, or at the end of a closed shard, so it gives the same rows each time. Several
+ranges take turns: while one waits for the service, others give rows. A turn has a number of rows and bytes, about half
+a second of a shard, so the order of rows follows from the rows alone, and each attempt repeats it. Of each range that
+is being read, the rest of a batch, the next batch and one page ahead are in memory.
 """
 
 from __future__ import annotations
@@ -51,14 +53,11 @@ _USUAL_BYTES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How tasks read.
+    """How tasks read: calls of ``page_records``, ``period`` seconds apart, and ``rate`` bytes a second from a shard.
 
-    ``page_records`` is the most records of a call, ``period`` the seconds between the starts of two calls to a shard,
-    and ``rate`` the bytes a second that are read from it. ``spool`` is the folder of segments; empty without
-    subscriptions.
-
-    A shard that is behind and leads nowhere is an error after ``patience`` seconds. A closed shard with nothing ahead
-    counts as read after ``end_patience`` seconds, though no response ends it.
+    ``spool`` is the folder of segments; empty without subscriptions. A shard without progress fails after ``patience``
+    seconds. A closed shard with nothing ahead counts as read after ``end_patience`` seconds, though no response ends
+    it.
     """
 
     client: KinesisClientOptions
@@ -78,9 +77,9 @@ def read_range(
     client: KinesisClient | None = None,
     sleep: Callable[[float], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, in batches of a bounded size; ``sleep`` waits, and returns True to give up.
+    """Yield a range's rows in bounded batches; ``sleep`` waits, and returns True to give up.
 
-    Raises a `DataLossError` when records of the range are gone, and ``failOnDataLoss`` is set.
+    Raises a `DataLossError` when records are gone, and ``failOnDataLoss`` is set.
     """
     from connectors.kinesis.client.client import shared_client  # noqa: PLC0415 - botocore takes 0.2 s
 
@@ -152,10 +151,10 @@ class _RangeReader:
         return records[: last + (end.kind is PositionKind.AFTER)], True
 
     def _is_end(self, page: Page, at_tip: int) -> bool:
-        """Return whether a closed shard was read to its end; ``at_tip`` counts pages in a row with nothing ahead.
+        """Return whether a closed shard was read to its end; ``at_tip`` counts empty pages in a row with nothing ahead.
 
-        A server other than AWS may give pages for ever (moto does). Nothing is added to a closed shard, so those that
-        say that nothing lies ahead are believed after some seconds.
+        Servers other than AWS may send pages for ever (moto does). Nothing is added to a closed shard, so they are
+        believed after some seconds.
         """
         if page.following is None:
             return True
@@ -223,9 +222,9 @@ def task_count(ranges: int, options: KinesisReadOptions) -> int:
 def interleaved(
     ranges: Sequence[Callable[[], Iterator[pa.RecordBatch]]], closed: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ranges, which are read at the same time, up to 16 of them; each has its rows in order.
+    """Yield the rows of up to 16 ranges at a time, each in its order.
 
-    ``closed`` is set when no more rows are wanted: what waits in a range is to end then.
+    ``closed`` is set when no more rows are wanted, and ends waits.
     """
     waiting = iter(ranges)
     with ThreadPoolExecutor(min(len(ranges), _RANGES_AT_A_TIME), "kinesis-range") as pool:

@@ -37,9 +37,9 @@ def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
 def batches(
     records: Sequence[Record], opened: Iterable[Aggregate | None] | None, stream: str, shard: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`, or of one row.
+    """Yield the rows of some records in batches of at most `MAX_ROWS` and `MAX_BYTES`, or of one row.
 
-    Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is that of `aggregates`.
+    Only one batch of an aggregate's rows is in memory at a time. ``opened`` comes from `aggregates`.
     """
     if opened is None:
         rows = _batch(

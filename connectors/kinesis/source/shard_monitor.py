@@ -45,10 +45,7 @@ class Job:
 
 
 class Scheduler:
-    """Runs jobs, each by one thread at a time. The threads end with the process.
-
-    A job that raises is not run again; ``failed`` is called with its error.
-    """
+    """Runs jobs, each in one thread at a time. A job that raises ends, and ``failed`` gets its error."""
 
     def __init__(self, threads: int, failed: Callable[[BaseException], object]) -> None:
         self._most = threads
@@ -78,9 +75,9 @@ class Scheduler:
             job.dropped = True
 
     def all_of(self, calls: Iterable[Callable[[], T]], what: str = "the service") -> list[T]:
-        """Return the results of calls that are made side by side; raises what the first call that failed raised.
+        """Return the results of calls made in parallel, or raise the error of the first that failed.
 
-        ``what`` says in the log what is waited for, when that takes long.
+        ``what`` names in the log what a long wait is for.
         """
         log = WaitLog(lambda: what)
         futures: list[Future[T]] = []
@@ -203,10 +200,10 @@ class PushSource:
 
 
 class ShardMonitor:
-    """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
+    """Lists streams and follows shards to their latest records, polled or pushed by `push_source`.
 
-    What asks the service raises a `ConnectorError` when it fails, or what failed in the background before. A shard
-    whose responses lead nowhere is given up for a round after ``patience`` seconds.
+    Calls raise a `ConnectorError`, their own or one from the background. A shard without progress for ``patience``
+    seconds is given up for a round.
     """
 
     def __init__(self, options: KinesisReadOptions, patience: float = PLANNING_SECONDS) -> None:
@@ -339,9 +336,9 @@ class ShardMonitor:
         return self._tasks[key].seen if key in self._tasks else ENDED
 
     def refresh(self, *, exact: bool) -> None:
-        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record.
+        """Wait until every followed shard has been polled again, up to its newest record if ``exact``.
 
-        A shard that is behind and leads nowhere counts as polled, but with ``exact`` its error is raised.
+        A shard without progress counts as polled; with ``exact`` its error is raised.
         """
         asked = time.monotonic()
         waiting = list(self._tasks.values())
