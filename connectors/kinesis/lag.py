@@ -13,8 +13,6 @@ from connectors.core.errors import OffsetError
 from connectors.kinesis.offsets import NEW, Streams, StreamState, read_offset
 from connectors.kinesis.shards import is_after
 
-__all__ = ["source_lag"]
-
 
 def source_lag(end: Any, latest: Any) -> dict[str, PartitionLag] | None:
     """Return how far each shard is behind, by ``stream/shard``; None if the offsets are not of Kinesis.

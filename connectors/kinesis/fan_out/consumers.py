@@ -37,22 +37,36 @@ def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, regist
     another stream's.
     """
     where = f"{stream_arn}, {name}"
-    consumer = registered_consumer(client, stream_arn, name, register=register)
-    if consumer is not None:
+    named = {"StreamARN": stream_arn, "ConsumerName": name}
+    if name.startswith("arn:"):
+        check_consumer_of(stream_arn, name)
+        named = {"ConsumerARN": name}
+    try:
+        consumer: Mapping[str, str] = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
+    except ConnectorError as error:
+        if error.code != NOT_FOUND:
+            raise
+        if not register:
+            what = "The consumer that the option consumerARN names is not registered"
+            raise OptionError("KINESIS_NO_CONSUMER", what, where) from None
+        _register(client, stream_arn, name, where)
+        what = "it was registered just now"
+    else:
         if consumer["ConsumerStatus"] == "ACTIVE":
             return consumer["ConsumerARN"]
         what = f"its status is {consumer['ConsumerStatus']}"
-    else:
-        what = "it was registered just now"
-        try:
-            client.call("register_stream_consumer", where, StreamARN=stream_arn, ConsumerName=name)
-        except ConnectorError as error:
-            if error.code == CONSUMER_LIMIT:
-                check_room(client, stream_arn, where)
-            # Somebody else has just registered it, or one of this name is still being removed.
-            if error.code != IN_USE:
-                raise
     raise ServiceUnavailableError(_NOT_ACTIVE, f"The consumer is not ACTIVE: {what}", where)
+
+
+def _register(client: KinesisClient, stream_arn: str, name: str, where: str) -> None:
+    try:
+        client.call("register_stream_consumer", where, StreamARN=stream_arn, ConsumerName=name)
+    except ConnectorError as error:
+        if error.code == CONSUMER_LIMIT:
+            check_room(client, stream_arn, where)
+        # Somebody else has just registered it, or one of this name is still being removed.
+        if error.code != IN_USE:
+            raise
 
 
 def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
@@ -79,27 +93,6 @@ def _statuses(client: KinesisClient, stream_arn: str) -> Counter[str]:
         if not page.get("NextToken"):
             return statuses
         more = {"NextToken": page["NextToken"]}
-
-
-def registered_consumer(
-    client: KinesisClient, stream_arn: str, name: str, *, register: bool
-) -> Mapping[str, str] | None:
-    """Return a consumer as the service describes it; None when it is to be registered."""
-    where = f"{stream_arn}, {name}"
-    named = {"StreamARN": stream_arn, "ConsumerName": name}
-    if name.startswith("arn:"):
-        check_consumer_of(stream_arn, name)
-        named = {"ConsumerARN": name}
-    try:
-        consumer: Mapping[str, str] = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
-    except ConnectorError as error:
-        if error.code != NOT_FOUND:
-            raise
-        if register:
-            return None
-        what = "The consumer that the option consumerARN names is not registered"
-        raise OptionError("KINESIS_NO_CONSUMER", what, where) from None
-    return consumer
 
 
 @dataclass(slots=True)

@@ -120,34 +120,25 @@ class NotDeregistered:
 
 
 Note: TypeAlias = Live | UpToDate | Refused | Gone | Ended | NotSubscribed | NotDeregistered
-_ORDERS: Final = {"follow": Order, "deregister": Deregister}
-_NOTES: Final = {
-    "live": Live,
-    "up_to_date": UpToDate,
-    "refused": Refused,
-    "gone": Gone,
-    "ended": Ended,
-    "not_subscribed": NotSubscribed,
-    "not_deregistered": NotDeregistered,
-}
-_KINDS: Final = {kind: name for name, kind in {**_ORDERS, **_NOTES}.items()}
+_ORDERS: Final = {kind.__name__: kind for kind in (Order, Deregister)}
+_NOTES: Final = {kind.__name__: kind for kind in (Live, UpToDate, Refused, Gone, Ended, NotSubscribed, NotDeregistered)}
 
 
 def message_to_json(message: Order | Deregister | Note) -> dict[str, Any]:
-    return {_KINDS[type(message)]: to_json(message)}
+    return {type(message).__name__: to_json(message)}
 
 
 def order_from_json(value: object) -> Order | Deregister:
-    """Read an order that `message_to_json` wrote. `ConnectorError`: it is no order."""
-    return _from_json(value, _ORDERS)  # type: ignore[no-any-return]  # of the kinds that are given
+    """Read an order that `message_to_json` wrote; a `ConnectorError` for anything else."""
+    return _from_json(value, _ORDERS)  # type: ignore[no-any-return]  # one of these
 
 
 def note_from_json(value: object) -> Note:
-    """Read a note that `message_to_json` wrote. `ConnectorError`: it is no note."""
-    return _from_json(value, _NOTES)  # type: ignore[no-any-return]  # of the kinds that are given
+    """Read a note that `message_to_json` wrote; a `ConnectorError` for anything else."""
+    return _from_json(value, _NOTES)  # type: ignore[no-any-return]  # one of these
 
 
-def _from_json(value: object, kinds: dict[str, Any]) -> Any:
+def _from_json(value: object, kinds: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict) or len(value) != 1 or not kinds.keys() >= value.keys():
         raise malformed("what it says of a shard has another shape")
     ((name, content),) = value.items()

@@ -251,7 +251,7 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        calls = [partial(self._listing, stream) for stream in self.options.streams]
+        calls = [partial(self._patiently, partial(self.client.listing, stream)) for stream in self.options.streams]
         self._store_listings(self.scheduler.all_of(calls, "the list of shards"))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
@@ -265,11 +265,8 @@ class ShardMonitor:
         """List the shards in the background: one has ended, and its children exist."""
         self.scheduler.hurry(self._listing_job)
 
-    def _listing(self, stream: str) -> Listing:
-        return self._patiently(partial(self.client.listing, stream))
-
     def _list_again(self) -> float:
-        self._store_listings([self._listing(stream) for stream in self.options.streams])
+        self._store_listings([self._patiently(partial(self.client.listing, stream)) for stream in self.options.streams])
         return self.options.shard_fetch_interval
 
     def _patiently(self, call: Callable[[], T]) -> T:
@@ -322,7 +319,12 @@ class ShardMonitor:
         self._add_cpu(task, time.thread_time() - cpu)
         if task.latest.is_stalled and not exact:
             _log.warning("%s The query goes on without what it may hold.", task.latest.progress.error())
-        self._publish(task, exact=exact)
+        with self._changed:
+            self._show(task)
+            if task.latest.settled:
+                task.end_round(exact=exact)
+        if task.latest.seen.ended:
+            self.list_now()
         return self.pause_seconds(task.idle_rounds) if task.latest.settled else 0.0
 
     def _add_cpu(self, task: PollTask, seconds: float) -> None:
@@ -369,14 +371,6 @@ class ShardMonitor:
                 self._raise_error()
                 self._changed.wait(_SLICE_SECONDS)
                 self.scheduler.check_parent()
-
-    def _publish(self, task: PollTask, *, exact: bool) -> None:
-        with self._changed:
-            self._show(task)
-            if task.latest.settled:
-                task.end_round(exact=exact)
-        if task.latest.seen.ended:
-            self.list_now()
 
     def push(self, key: ShardKey, seen: Seen) -> None:
         """Take what was seen of a shard without polling."""

@@ -69,16 +69,16 @@ def test_an_order_replaces_the_one_for_the_same_shard_and_no_other() -> None:
         None,
         [],
         {},
-        "live",
-        {"live": {"key": list(KEY)}},
-        {"live": {"key": list(KEY), "live": 1}},
-        {"live": {"key": list(KEY), "live": True, "more": 1}},
-        {"live": {"key": [KEY[0]], "live": True}},
-        {"up_to_date": {"key": list(KEY), "position": {"kind": "x", "number": 1}, "until_ms": 1}},
-        {"up_to_date": {"key": list(KEY), "position": {"kind": "AFTER", "number": 1}, "until_ms": 1.5}},
-        {"gone": {"key": list(KEY)}, "ended": {"key": list(KEY)}},
-        {"not_subscribed": {"error": {"kind": "x"}}},
-        {"unknown": {"key": list(KEY)}},
+        "Live",
+        {"Live": {"key": list(KEY)}},
+        {"Live": {"key": list(KEY), "live": 1}},
+        {"Live": {"key": list(KEY), "live": True, "more": 1}},
+        {"Live": {"key": [KEY[0]], "live": True}},
+        {"UpToDate": {"key": list(KEY), "position": {"kind": "x", "number": 1}, "until_ms": 1}},
+        {"UpToDate": {"key": list(KEY), "position": {"kind": "AFTER", "number": 1}, "until_ms": 1.5}},
+        {"Gone": {"key": list(KEY)}, "Ended": {"key": list(KEY)}},
+        {"NotSubscribed": {"error": {"kind": "x"}}},
+        {"Unknown": {"key": list(KEY)}},
         message_to_json(ORDERS[0]),
     ],
     ids=str,
@@ -89,7 +89,7 @@ def test_what_is_no_note_is_a_named_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [True, {"follow": {}}, {"deregister": {"consumer": 1}}, message_to_json(NOTES[0])], ids=str
+    "value", [True, {"Order": {}}, {"Deregister": {"consumer": 1}}, message_to_json(NOTES[0])], ids=str
 )
 def test_what_is_no_order_is_a_named_error(value: Any) -> None:
     with pytest.raises(ConnectorError, match=r"^\[FETCHER_MESSAGE_MALFORMED\]"):
