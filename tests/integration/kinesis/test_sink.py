@@ -214,7 +214,7 @@ class TestFailures:
             server.jump(60)
 
         writer = KinesisDataSource(options(server, numRetries=100)).batch_writer(ROWS)
-        rows = put_batches([batch(numbered(3))], writer._columns, writer._settings, sleep)
+        rows = put_batches([batch(numbered(3))], writer.columns, writer.settings, sleep)
         assert (rows, len(waits)) == (3, 40)
         assert stored(server) == numbered(3)
 
@@ -399,4 +399,4 @@ class TestPlanning:
 
     def test_secrets_are_in_no_text(self, server: KinesisServer) -> None:
         writer = KinesisDataSource(options(server, awsSessionToken="token-not-shown")).batch_writer(ROWS)
-        assert "not-shown" not in repr(writer._settings)
+        assert "not-shown" not in repr(writer.settings)
