@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
@@ -57,6 +57,8 @@ from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
+
+K = TypeVar("K", str, ShardKey)
 
 _SHARE_OF_A_CORE: Final = 0.05
 _PASSED_ON: Final = 0.2
@@ -112,7 +114,9 @@ class KinesisStream:
 
     def _latest(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         if self._available_now:
-            return self._end(start, self._bounded(start), self._listings, everything=everything)
+            seen = self._bounded(start)
+            begin = self._begin(start, self._listings)
+            return self._end(start, begin, seen, self._listings, everything=everything)
         # Spark before 4.2 does not say whether a run is bounded, so only its first call asks for everything.
         self._push_source.bound(bounded=everything)
         fresh = everything or not self._called
@@ -132,7 +136,7 @@ class KinesisStream:
             self._monitor.finish_searches(_SEARCH_SECONDS)
             version = self._monitor.version
         self._called = True
-        end = self._end(start, self._monitor.seen, listings, everything=everything)
+        end = self._end(start, begin, self._monitor.seen, listings, everything=everything)
         self._answered = (dict(start), version, end)
         self._cpu_seconds = time.thread_time() - began
         self._pause_until = time.monotonic() + self._cpu_seconds / _SHARE_OF_A_CORE
@@ -208,12 +212,12 @@ class KinesisStream:
     def _end(
         self,
         start: Mapping[str, Any],
+        begin: Streams,
         seen: Callable[[ShardKey], Seen],
         listings: Iterable[Listing],
         *,
         everything: bool,
     ) -> dict[str, Any]:
-        begin = self._begin(start, listings)
         ends: dict[ShardKey, ShardState] = {}
         starts: dict[ShardKey, ShardState] = {}
         for listing in listings:
@@ -245,12 +249,12 @@ class KinesisStream:
         moved = {key: state for key, state in starts.items() if ends[key].position != state.position}
         if not moved or (records is None and size is None):
             return {}
-        by_shard = shares({f"{arn} {shard}": state for (arn, shard), state in moved.items()}, records, size)
+        by_shard = shares(moved, records, size)
         keeps_limits = self._monitor.keeps_limits
         limited: dict[ShardKey, ShardState] = {}
         questions: dict[ShardKey, Callable[[], ShardState]] = {}
         for key, state in moved.items():
-            share = by_shard.get(" ".join(key))
+            share = by_shard.get(key)
             if share is None:
                 limited[key] = state
             elif not (keeps_limits and is_within(state, ends[key], share)):
@@ -258,13 +262,8 @@ class KinesisStream:
                 find = counted_end if is_counted else partial(_timed_end, at_ms=listings[key[0]].at_ms)
                 pages = self._monitor.pages(key, listings[key[0]].stream)
                 questions[key] = partial(find, pages, state, ends[key], share)
-        return limited | dict(
-            zip(
-                questions,
-                self._monitor.scheduler.all_of(questions.values(), "the end of a batch with a limit"),
-                strict=True,
-            )
-        )
+        answers = self._monitor.scheduler.all_of(questions.values(), "the end of a batch with a limit")
+        return limited | dict(zip(questions, answers, strict=True))
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         if self._answered is None:
@@ -361,7 +360,7 @@ class Share:
         return min(most * 1000 // a_second for most, a_second in limits if most is not None)
 
 
-def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
+def shares(states: Mapping[K, ShardState], max_records: int | None, max_bytes: int | None) -> dict[K, Share]:
     """Return each shard's share of a batch; with fewer records than shards, those furthest behind take part."""
     order = sorted(states, key=lambda shard: (states[shard].complete_ms or 0, shard))
     if max_records is not None:
