@@ -1,7 +1,6 @@
 """Apache Kafka as a source and a sink of Spark, under the name ``kafka_py``.
 
-Spark builds the classes of the module ``datasource``. On the driver ``source.micro_batch`` and ``source.batch`` plan;
-in tasks ``source`` reads and ``sink`` writes. Only ``client`` calls the service.
+On the driver ``source.micro_batch`` and ``source.batch`` plan; in tasks ``source.reader`` reads and ``sink`` writes.
 """
 
 from typing import Final

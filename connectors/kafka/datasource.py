@@ -1,7 +1,4 @@
-"""The ``kafka_py`` format: topics of Kafka as batch and as stream, with the options, columns and rules of Spark's own.
-
-Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
-"""
+"""The ``kafka_py`` format: topics of Kafka as batch and as stream, with the options, columns and rules of Spark's own."""
 
 from __future__ import annotations
 
@@ -59,7 +56,6 @@ class KafkaPartition(Partition):
     run: str
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
         return read_range(self.part, self.options, self.run)
 
 
@@ -69,25 +65,20 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
     connector = _KAFKA
 
     def open_stream(self) -> KafkaStream:
-        """Connect to the brokers."""
         from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - tasks plan nothing
 
         return KafkaStream(self.options)
 
     def max_rows(self) -> int | None:
-        """Return the option ``maxOffsetsPerTrigger``."""
         return self.options.max_offsets_per_trigger
 
     def is_bounded(self) -> bool:
-        """Return the option ``availableNow``."""
         return self.options.available_now
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; `start` itself if there is nothing new."""
         return self.stream.latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the partitions of a batch: a function of the two offsets and of Kafka."""
         options, run = self.options.for_tasks(), self.stream.run
         return [KafkaPartition(part, options, run) for part in self.stream.partitions(start, end)]
 
@@ -142,9 +133,9 @@ def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
 
 
 def _check_soon(client: ClientSettings, option: str, topic: str) -> None:
-    """Check a topic, unless there is an outage, which the tasks wait out: the next batch is checked then.
+    """Check a topic. In an outage, which the tasks wait out, the next batch is checked instead.
 
-    Spark cannot end this process, so that a query that is stopped would wait for it.
+    Waiting here would delay the end of a stopped query: Spark cannot end this process.
     """
     try:
         _check_topic(client, option, topic)
@@ -164,7 +155,6 @@ class KafkaBatchWriter(BatchWriter):
         self._columns = columns
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Write the rows of a task."""
         from connectors.kafka.sink.exactly_once import KafkaCommitMessage  # noqa: PLC0415 - readers do without
         from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - as above
 
@@ -185,7 +175,6 @@ class KafkaStreamWriter(StreamWriter):
         self._exactly_once = ExactlyOnce(options, columns, attempt) if options.exactly_once else None
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Write the rows of a task."""
         from connectors.kafka.sink.exactly_once import KafkaCommitMessage, query_run  # noqa: PLC0415 - readers do without
         from connectors.kafka.sink.writer import produce_batches, stream_task  # noqa: PLC0415 - as above
 
@@ -207,30 +196,23 @@ class KafkaStreamWriter(StreamWriter):
 
 
 class KafkaDataSource(ConnectorSource):
-    """The data source behind ``format("kafka_py")``; see ``docs/reference/kafka.md`` for its options."""
+    """The data source behind ``format("kafka_py")``."""
 
     connector = _KAFKA
     stream_reader = KafkaStreamReader
     batch_reader = KafkaBatchReader
 
     def check(self, options: KafkaReadOptions) -> None:
-        """Raise an `OptionError` for settings that a client refuses, without a connection."""
         check_settings(options.client)
 
     def row_schema(self, options: KafkaReadOptions) -> StructType:
-        """Return the schema, with or without headers."""
         return source_schema(headers=options.include_headers)
 
     def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
-        return OptionError(
-            "KAFKA_SAVE_MODE",
-            "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
-            "kafka_py sink",
-        )
+        what = "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)"
+        return OptionError("KAFKA_SAVE_MODE", what, "kafka_py sink")
 
     def batch_writer(self, schema: StructType) -> KafkaBatchWriter:
-        """Build the writer of a batch."""
         return KafkaBatchWriter(*self._plan(schema, streaming=False))
 
     def stream_writer(self, schema: StructType) -> KafkaStreamWriter:

@@ -40,8 +40,7 @@ def _results(raw: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[str
         if topics:
             yield f"{len(partitions)} partitions of {shown}"
         else:
-            what = f"no topic matches {options.subscribe_pattern!r} now"
-            yield FindingError("KAFKA_NO_TOPIC", what, "", "Correct subscribePattern; or create the topics.")
+            yield FindingError("KAFKA_NO_TOPIC", f"no topic matches {options.subscribe_pattern!r} now")
         earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
         for first in topics.values():
             end = latest[first]
@@ -70,10 +69,6 @@ def _advertised(brokers: Mapping[str, tuple[str, int]]) -> str:
         try:
             reach(host, port)
         except ConnectorError as error:
-            raise type(error)(
-                "KAFKA_ADVERTISED_UNREACHABLE",
-                f"{name} sends clients to {host}:{port}, which this machine does not reach: {error.what}",
-                f"{host}:{port}",
-                "Correct advertised.listeners of that broker; or make the name resolve here and on the executors.",
-            ) from None
+            what = f"{name} sends clients to {host}:{port}, which this machine does not reach: {error.what}"
+            raise type(error)("KAFKA_ADVERTISED_UNREACHABLE", what, f"{host}:{port}") from None
     return "; ".join(f"{host}:{port}" for host, port in brokers.values())

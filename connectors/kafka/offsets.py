@@ -62,8 +62,7 @@ Offsets = dict[TopicPartition, int]
 """The next offset to read of each partition, or `EARLIEST` or `LATEST`."""
 
 
-def illegal(what: str, action: str) -> OptionError:
-    """Return the error for an illegal option."""
+def illegal(what: str, action: str = "") -> OptionError:
     return OptionError("OPTION_ILLEGAL", what, FORMAT, action)
 
 
@@ -71,7 +70,7 @@ def refuse_nul(where: str, *texts: str) -> None:
     """Refuse texts that the client, written in C, would cut at a NUL; ``where`` names them, as one may be a secret."""
     if any("\0" in text for text in texts):
         what = "A text holds a NUL character, at which the client would cut it"
-        raise OptionError("KAFKA_NUL", what, where.replace("\0", "\\0"), "Correct it.")
+        raise OptionError("KAFKA_NUL", what, where.replace("\0", "\\0"))
 
 
 def describe(partitions: Iterable[TopicPartition]) -> str:
@@ -185,7 +184,7 @@ def parse_position(
             is_word = word in _WORDS or (word == "group" and side == "starting")
             positions.append(Anywhere(word) if is_word else Specific(*parse_json_offsets(offsets)))
     except ValueError as error:
-        raise illegal(str(error), f"Correct the {side} position.") from None
+        raise illegal(str(error)) from None
     return positions[0] if positions else None
 
 
@@ -279,12 +278,11 @@ def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
     if isinstance(start := value.get(START_KEY), Mapping):
         return _positions(start)
     if _is_sparks(_parsed(end)):
-        raise OffsetError(
-            "KAFKA_FIRST_BATCH_UNFINISHED",
+        what = (
             "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
-            "does not say where the batch began",
-            f"checkpoint of a {FORMAT} source",
+            "does not say where the batch began"
         )
+        raise OffsetError("KAFKA_FIRST_BATCH_UNFINISHED", what, f"checkpoint of a {FORMAT} source")
     raise _malformed(end)
 
 
@@ -335,8 +333,5 @@ def _positions(value: Mapping[str, Any]) -> Offsets:
 
 
 def _malformed(offset: object) -> OffsetError:
-    return OffsetError(
-        "OFFSET_MALFORMED",
-        f"The offset {shown(offset)} is not one of Kafka",
-        f"checkpoint of a {FORMAT} source",
-    )
+    what, where = f"The offset {shown(offset)} is not one of Kafka", f"checkpoint of a {FORMAT} source"
+    return OffsetError("OFFSET_MALFORMED", what, where)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kafka.offsets import TopicPartition, refuse_nul
 
@@ -32,7 +34,7 @@ def source_schema(*, headers: bool) -> StructType:
 
     ``timestampType`` is -1 for none, 0 for the producer's time, 1 for the broker's.
     """
-    columns = {
+    columns: dict[str, DataType] = {
         "key": BinaryType(),
         "value": BinaryType(),
         "topic": StringType(),
@@ -41,12 +43,8 @@ def source_schema(*, headers: bool) -> StructType:
         "timestamp": TimestampType(),
         "timestampType": IntegerType(),
     }
-    return StructType(
-        [
-            StructField(name, kind)
-            for name, kind in {**columns, **({"headers": HEADERS_TYPE} if headers else {})}.items()
-        ]
-    )
+    columns |= {"headers": HEADERS_TYPE} if headers else {}
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
 RecordHeaders = list[tuple[str, bytes | None]] | None
@@ -97,22 +95,9 @@ class Fetched(ABC):
         """Release the records to the client: nobody uses them any more."""
 
 
-HEADERS: Final = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
-"""What `connectors.core.arrow.arrow_schema` makes of the source's schema; a test compares them."""
-SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
+SCHEMA: Final = arrow_schema(source_schema(headers=False))
+SCHEMA_WITH_HEADERS: Final = arrow_schema(source_schema(headers=True))
+HEADERS: Final = SCHEMA_WITH_HEADERS.field("headers").type
 _LARGEST_MS: Final = (2**63 - 1) // 1000
 
 
@@ -150,14 +135,8 @@ def _partition_columns(partition: TopicPartition, rows: int) -> tuple[pa.Array, 
 
 
 def malformed_headers(partition: TopicPartition, offset: int) -> ConnectorError:
-    """Return the error for a record whose headers cannot be read."""
-    return ConnectorError(
-        "KAFKA_MALFORMED_HEADERS",
-        f"The headers of the record at offset {offset} cannot be read: they are damaged, or a key is not UTF-8",
-        str(partition),
-        "Do without CONNECTORS_NO_FAST_PATH and OAUTHBEARER: the fast path replaces what is not UTF-8. Or read without "
-        "includeHeaders.",
-    )
+    what = f"The headers of the record at offset {offset} cannot be read: they are damaged, or a key is not UTF-8"
+    return ConnectorError("KAFKA_MALFORMED_HEADERS", what, str(partition))
 
 
 def time_column(milliseconds: Any) -> pa.Array:
@@ -214,11 +193,10 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
     types = {field.name: field.dataType.simpleString() for field in schema}
     if topic is None and "topic" not in types:
         raise _illegal(
-            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic",
-            "Set the option topic, or add a column topic.",
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic"
         )
     if "value" not in types:
-        raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
+        raise _illegal("Required attribute 'value' not found")
     legal = {
         **({"topic": ("string",)} if topic is None else {}),
         "key": ("string", "binary"),
@@ -230,25 +208,19 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
     names = [field.name for field in schema if field.name in legal]
     for name in sorted(set(names)):
         if names.count(name) > 1:
-            raise _illegal(
-                f"Reference '{name}' is ambiguous: {names.count(name)} columns have that name",
-                "Drop or rename all but one.",
-            )
+            raise _illegal(f"Reference '{name}' is ambiguous: {names.count(name)} columns have that name")
     for name in [name for name in legal if name in types]:
         if types[name].lower() not in legal[name]:
             wanted = " or ".join(legal[name])
-            raise _illegal(
-                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
-            )
+            raise _illegal(f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}")
     return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
 
 
-def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("KAFKA_SINK_COLUMNS", what, SINK, action)
+def _illegal(what: str) -> OptionError:
+    return OptionError("KAFKA_SINK_COLUMNS", what, SINK)
 
 
 def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of strings or bytes as bytes."""
     return batch.column(name).cast(pa.binary())
 
 
@@ -256,21 +228,13 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
     """Return the distinct names in the column of topics; raises if one is null or illegal."""
     column = batch.column("topic")
     if column.null_count:
-        raise ConnectorError(
-            "KAFKA_NULL_TOPIC_IN_DATA",
-            "A row has no topic, and the option topic is not set",
-            SINK,
-        )
+        raise ConnectorError("KAFKA_NULL_TOPIC_IN_DATA", "A row has no topic, and the option topic is not set", SINK)
     # Spark's strings are bytes, perhaps not UTF-8.
     names: list[str] = [text.decode(errors="replace") for text in column.unique().cast(pa.binary()).to_pylist()]
     for name in names:
         if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > MOST_TOPIC_BYTES:
-            raise ConnectorError(
-                "KAFKA_TOPIC_NAME",
-                f"A row's topic {name[:100]!r} cannot be the name of a topic",
-                SINK,
-                "Correct the column.",
-            )
+            what = f"A row's topic {name[:100]!r} cannot be the name of a topic"
+            raise ConnectorError("KAFKA_TOPIC_NAME", what, SINK)
     return names
 
 
@@ -281,10 +245,6 @@ def partition_column(batch: pa.RecordBatch) -> pa.Array:
     column = batch.column("partition")
     least = pc.min_max(column)["min"].as_py()
     if least is not None and least < 0:
-        raise ConnectorError(
-            "KAFKA_PARTITION",
-            f"Invalid partition: {least}. Partition number should always be non-negative or null",
-            SINK,
-            "Use null where the partitioner is to choose.",
-        )
+        what = f"Invalid partition: {least}. Partition number should always be non-negative or null"
+        raise ConnectorError("KAFKA_PARTITION", what, SINK)
     return column.fill_null(ANY_PARTITION)

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.sink.exactly_once import ExactlyOnce, finish_batch
-from connectors.kafka.sink.writer import StreamTask
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 ARROW = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.binary())])

@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.processes.parent import ParentWatch
 from connectors.core.retry import Outage, WaitLog
-from connectors.kafka.client.errors import LastWord, connector_error, gone
+from connectors.kafka.client.errors import ConnectionErrors, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,
     client_exception,
@@ -48,13 +48,9 @@ LOOKUPS: Final = 3
 _GROUP: Final = "the offsets of a group"
 
 
-def _check_parent(parent: ParentWatch) -> None:
-    if parent.is_gone():
-        raise _caller_gone()
-
-
-def _caller_gone() -> ServiceUnavailableError:
-    return ServiceUnavailableError("KAFKA_CALLER_GONE", "The process or the query that asked is gone")
+def _check_caller(parent: ParentWatch, stopping: threading.Event) -> None:
+    if stopping.is_set() or parent.is_gone():
+        raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process or the query that asked is gone")
 
 
 class KafkaLookup:
@@ -79,12 +75,15 @@ class KafkaLookup:
         self._stopping = stopping or threading.Event()
         self._parent = ParentWatch()
         self._group_problem: ConnectorError | None = None
-        self._last_word = LastWord()
+        self._connection_errors = ConnectionErrors()
         self._has_controller = False
         self._ask_ids_at = -math.inf
         self._log = WaitLog(lambda: "Kafka's response about topics, partitions or offsets")
         self._admin = open_admin(settings)
-        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.receive_error}
+        own = {
+            "group.id": group or settings.get("group.id") or "kafka_py",
+            "error_cb": self._connection_errors.receive_error,
+        }
         self._consumer = open_consumer(settings, own)
 
     def __enter__(self) -> Self:
@@ -94,7 +93,6 @@ class KafkaLookup:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._consumer.close()
         self._admin = None  # which closes it
 
@@ -117,7 +115,6 @@ class KafkaLookup:
         return {f"broker {broker.id}": (broker.host, broker.port) for broker in brokers.values()}
 
     def _topics(self, name: str | None) -> Mapping[str, Any]:
-
         def ask() -> Mapping[str, Any]:
             topics: Mapping[str, Any] = self._metadata(name).topics
             if name is not None and (problem := topics[name].error) is not None:
@@ -145,15 +142,15 @@ class KafkaLookup:
                     raise
                 self._check()
                 if time.monotonic() > deadline:
-                    raise self._last_word.explain(error) from None
+                    raise self._connection_errors.explain(error) from None
                 time.sleep(_PAUSE_SECONDS)
             else:
-                self._last_word.forget()
+                self._connection_errors.forget()
                 return result
 
     def _begin(self) -> None:
         self._serve()  # so that errors of the time before the call are not taken for its own
-        self._last_word.begin()
+        self._connection_errors.begin()
         self._log.restart()
 
     def _serve(self) -> None:
@@ -163,12 +160,10 @@ class KafkaLookup:
 
     def _check(self) -> None:
         self._serve()
-        if self._last_word.refusal is not None:
-            raise self._last_word.refusal
+        if self._connection_errors.refusal is not None:
+            raise self._connection_errors.refusal
         self._log.tick()
-        _check_parent(self._parent)
-        if self._stopping.is_set():
-            raise _caller_gone()
+        _check_caller(self._parent, self._stopping)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return the offset of the first record of each partition that exists."""
@@ -195,12 +190,8 @@ class KafkaLookup:
         missing = asked.keys() - offsets.keys()
         # A new leader may deny a partition that exists. All topics: to name one could make it, where brokers do that.
         if missing and (listed := missing & set(_partitions(self._topics(None)))):
-            raise ServiceUnavailableError(
-                "KAFKA_UNAVAILABLE",
-                "Kafka lists these partitions, and does not know their offsets now",
-                describe(listed),
-                "Check the brokers.",
-            )
+            what = "Kafka lists these partitions, and does not know their offsets now"
+            raise ServiceUnavailableError("KAFKA_UNAVAILABLE", what, describe(listed))
         return offsets
 
     def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
@@ -214,12 +205,11 @@ class KafkaLookup:
             self._check()
             if time.monotonic() > deadline:
                 what, where = "The connection to a broker broke while it was asked for offsets", describe(lost)
-                broken = ServiceUnavailableError("KAFKA_UNAVAILABLE", what, where, "Check the brokers.")
-                raise self._last_word.explain(broken)
+                raise self._connection_errors.explain(ServiceUnavailableError("KAFKA_UNAVAILABLE", what, where))
             time.sleep(_PAUSE_SECONDS)
             present = {part: offset for part, offset in offsets.items() if part not in lost}
             offsets = present | self._list_offsets({part: asked[part] for part in lost})
-        self._last_word.forget()
+        self._connection_errors.forget()
         return offsets
 
     def _list_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
@@ -233,7 +223,7 @@ class KafkaLookup:
             except client_exception() as error:
                 problem = connector_error(error.args[0], str(partition))
                 if not isinstance(problem, SourceGoneError):
-                    raise self._last_word.explain(problem) from None
+                    raise self._connection_errors.explain(problem) from None
         return offsets
 
     def _result(self, future: Future[Any]) -> Any:
@@ -252,7 +242,11 @@ class KafkaLookup:
             return ids
         self._begin()
         self._ask_ids_at = time.monotonic() + _NO_CONTROLLER_SECONDS
-        if not self._finds_controller():
+        if not self._has_controller:
+            with contextlib.suppress(ConnectorError):
+                metadata = self._metadata()
+                self._has_controller = metadata.controller_id in metadata.brokers
+        if not self._has_controller:
             return ids
         asked = sdk().TopicCollection(sorted(topics))
         for topic, future in self._admin.describe_topics(asked, request_timeout=_SLICE_SECONDS).items():
@@ -267,17 +261,10 @@ class KafkaLookup:
         self._ask_ids_at = -math.inf
         return ids
 
-    def _finds_controller(self) -> bool:
-        if not self._has_controller:
-            with contextlib.suppress(ConnectorError):
-                metadata = self._metadata()
-                self._has_controller = metadata.controller_id in metadata.brokers
-        return self._has_controller
-
     def read_at(self, partition: TopicPartition, offset: int) -> None:
         """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""
         self._begin()
-        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._last_word.receive_error}
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._connection_errors.receive_error}
         consumer = open_consumer(self._settings, own)
         try:
             consumer.assign([sdk().TopicPartition(*partition, offset)])
@@ -308,7 +295,6 @@ class KafkaLookup:
         return {TopicPartition(one.topic, one.partition): one.offset for one in committed if one.offset >= 0}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to the group."""
         asked = [sdk().TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         try:
             self._consumer.commit(offsets=asked, asynchronous=False)
@@ -344,8 +330,10 @@ class RetryingLookup:
         while True:
             try:
                 with self._lock:
-                    result = call(self._open(outage))
-                    self._note_success()
+                    lookup = self._open(outage)
+                    result = call(lookup)
+                    self._give_up_at, self._has_worked = None, True
+                    lookup.call_seconds = self._call_seconds(math.inf)
             except (ServiceUnavailableError, SourceGoneError) as error:  # a topic may be about to be made
                 self.close()
                 if error.code == "KAFKA_CALLER_GONE":
@@ -363,29 +351,19 @@ class RetryingLookup:
 
     def _open(self, outage: Outage) -> KafkaLookup:
         if self._lookup is None:
-            counted = self._options.offset_retries is not None
-            seconds = self._counted_seconds() if counted else self._call_seconds(outage.left_seconds)
-            group = self._options.group_to_start_from
+            seconds, group = self._call_seconds(outage.left_seconds), self._options.group_to_start_from
             self._lookup = KafkaLookup(self._options.client, group, seconds, self._stopping)
         return self._lookup
 
     def _call_seconds(self, left: float) -> float:
-        if self._options.offset_retries is not None:
-            return _CALL_SECONDS
-        return max(_SLICE_SECONDS, min(_CALL_SECONDS, self._rule.seconds, left))
-
-    def _counted_seconds(self) -> float:
-        """Return how long a call may take where calls are counted: brokers that never answered have little time."""
+        """Return how long a call may take: where calls are counted, brokers that never answered have little time."""
+        if self._options.offset_retries is None:
+            return max(_SLICE_SECONDS, min(_CALL_SECONDS, self._rule.seconds, left))
         if self._has_worked:
             return _CALL_SECONDS
         now = time.monotonic()
         self._give_up_at = self._give_up_at or now + self._first_seconds
         return max(1.0, self._give_up_at - now)
-
-    def _note_success(self) -> None:
-        self._give_up_at, self._has_worked = None, True
-        if self._lookup is not None:
-            self._lookup.call_seconds = self._call_seconds(math.inf)
 
     def pause(self) -> None:
         """Wait for ``fetchOffset.retryIntervalMs``; raise an error if this is stopped or the parent process is gone."""
@@ -394,9 +372,8 @@ class RetryingLookup:
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self._stopping.wait(min(left, _SLICE_SECONDS / 2)):
-                raise _caller_gone()
-            _check_parent(self._parent)
+            self._stopping.wait(min(left, _SLICE_SECONDS / 2))
+            _check_caller(self._parent, self._stopping)
 
     def close(self) -> None:
         """Close the connections; the next call makes new ones."""
@@ -406,6 +383,5 @@ class RetryingLookup:
             self._lookup = None
 
     def stop(self) -> None:
-        """End all calls, also those of other threads, and close the connections."""
         self._stopping.set()
         self.close()

@@ -17,7 +17,6 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.kafka import FORMAT
-from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
 _log = logging.getLogger(__name__)
 
@@ -54,65 +53,25 @@ _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 DIFFERENT_RECORD: Final = "_INVALID_DIFFERENT_RECORD"
 """The error of a record that was sent with an invalid one, from brokers that name the latter."""
-MOCK_LACKS: Final = (
-    "librdkafka's mock cluster (kafka-mock of connectors.testing) has no transactions, lists of groups and offsets by "
-    "time: use deliveryGuarantee=at_least_once there, or a real broker."
-)
 _NO_CHECKSUM: Final = re.compile(r"original 0x0\b")
-_INVALID: Final = (
-    "KAFKA_RECORD_INVALID",
-    "The broker refuses a record as invalid",
-    (
-        "A topic with cleanup.policy=compact takes no row whose key is null: fill the column key, or filter such "
-        "rows out. If every row has a key, the broker checks records by other rules, such as a schema."
-    ),
-)
-_TOO_LARGE: Final = (
-    "KAFKA_RECORD_TOO_LARGE",
-    "A record is larger than the client or the topic allows",
-    (
-        "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic;"
-        " or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
-        "kafka.batch.size less than that limit, such as 16384."
-    ),
-)
-_UNSUPPORTED: Final = (
-    "KAFKA_UNSUPPORTED",
-    "The brokers do not have what this needs",
-    "exactly_once needs brokers with transactions, lists of groups and offsets that an admin client sets: Kafka 2.5 or "
-    "newer, or a service with all of that. " + MOCK_LACKS,
-)
+_INVALID: Final = "KAFKA_RECORD_INVALID", "The broker refuses a record as invalid"
+_TOO_LARGE: Final = "KAFKA_RECORD_TOO_LARGE", "A record is larger than the client or the topic allows"
+_UNSUPPORTED: Final = "KAFKA_UNSUPPORTED", "The brokers do not have what this needs"
 _BY_NAME: Final = {
     "_UNSUPPORTED_FEATURE": _UNSUPPORTED,
     "UNSUPPORTED_VERSION": _UNSUPPORTED,
     "INVALID_RECORD": _INVALID,
     DIFFERENT_RECORD: _INVALID,
-    "INVALID_TIMESTAMP": (
-        "KAFKA_TIMESTAMP",
-        "The broker does not accept the timestamp of a record",
-        (
-            "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic say how far from the"
-            " broker's clock it may be. Correct the column timestamp, use null for now, or raise these; without "
-            "that column, check the clock of this machine."
-        ),
-    ),
+    "INVALID_TIMESTAMP": ("KAFKA_TIMESTAMP", "The broker does not accept the timestamp of a record"),
     "TOPIC_EXCEPTION": (
         "KAFKA_TOPIC_NAME",
         "The topic of a record cannot be the name of a topic, or is one that takes no records",
-        (
-            "Correct the option or the column topic. A name has up to 249 letters, digits, dots, underscores and "
-            "hyphens of ASCII, and is neither . nor .."
-        ),
     ),
     "MSG_SIZE_TOO_LARGE": _TOO_LARGE,
     "RECORD_LIST_TOO_LARGE": _TOO_LARGE,
     "INVALID_MSG_SIZE": _TOO_LARGE,
 }
-"""By librdkafka's name of an error, most of them of records: our code, what it means, and what to do."""
-_SETTINGS: Final = (
-    "Options that begin with kafka. are settings of librdkafka; docs/how-to/move-from-spark-kafka.md says what to use "
-    "for those of the JVM client."
-)
+"""By librdkafka's name of an error, most of them of records: our code, and what it means."""
 _UNAVAILABLE: Final = frozenset(
     {
         "_ALL_BROKERS_DOWN",
@@ -152,7 +111,7 @@ _LATEST_MS: Final = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // dt.time
 """The last millisecond that Python's datetime has."""
 
 
-class LastWord:
+class ConnectionErrors:
     """The last error of a client's connections, for calls and records whose own error does not name the cause.
 
     Attributes:
@@ -164,12 +123,11 @@ class LastWord:
         self.refusal: CredentialsError | None = None
         self._last: ConnectorError | None = None
         self._text = ""
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._has_worked = False
         self._has_warned = False
 
     def receive(self, name: str, text: str) -> None:
-        """Record an error of the client, if it is one of a connection."""
         problem = named_error(name, text, "kafka.bootstrap.servers", retriable=False)
         if isinstance(problem, CredentialsError):
             if not self._has_worked or _OLD_TOKEN.search(text) is None:
@@ -181,7 +139,7 @@ class LastWord:
             return
         elif not isinstance(problem, ServiceUnavailableError):
             return
-        self._last, self._text, self._heard_at = problem, text, time.monotonic()
+        self._last, self._text, self._received_at = problem, text, time.monotonic()
 
     def receive_error(self, error: Any) -> None:
         """Record a ``KafkaError``; the ``error_cb`` of a client."""
@@ -199,13 +157,12 @@ class LastWord:
             self.refusal = None
 
     def forget(self) -> None:
-        """Forget all errors, as the client works."""
         self._has_worked = True
         self.refusal = self._last = None
 
     def explain(self, problem: ConnectorError) -> ConnectorError:
         """Return an error with its cause: the text of the last one, or a refused authentication in its place."""
-        fresh = time.monotonic() - self._heard_at < _FRESH_SECONDS
+        fresh = time.monotonic() - self._received_at < _FRESH_SECONDS
         if self._last is None or not fresh or not isinstance(problem, ServiceUnavailableError):
             return problem
         if isinstance(self._last, CredentialsError):
@@ -220,7 +177,6 @@ def record_place(topic: str, partition: int | None) -> str:
 
 
 def connector_error(error: Any, where: str) -> ConnectorError:
-    """Return our error for a ``KafkaError``."""
     return named_error(error.name(), str(error.str()), where, retriable=error.retriable())
 
 
@@ -231,124 +187,73 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     if (refused := _refused_authentication(name, text, where)) is not None:
         return refused
     if name.endswith("AUTHORIZATION_FAILED"):
-        return AccessDeniedError(
-            "KAFKA_ACCESS_DENIED",
-            f"Kafka refuses a request: {text}",
-            where,
-            "Grant Describe and Read on topics to read, Write on topics to write; exactly_once also needs Write and "
-            "Describe on its transactional ids and Read on groups of these names; startingOffsets=group and "
-            "commitOffsetsToGroup need Read on that group.",
-        )
+        return AccessDeniedError("KAFKA_ACCESS_DENIED", f"Kafka refuses a request: {text}", where)
     if name not in _FENCED | ENDED and (name in _UNAVAILABLE | AUTHENTICATION or retriable):
-        return ServiceUnavailableError(
-            "KAFKA_UNAVAILABLE",
-            f"Kafka does not answer: {text}",
-            where,
-            "Check kafka.bootstrap.servers, kafka.security.protocol and brokers.",
-        )
+        return ServiceUnavailableError("KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where)
     return _final_error(name, text, where)
 
 
 def _refused_authentication(name: str, text: str, where: str) -> CredentialsError | None:
     if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
-        return CredentialsError(
-            "KAFKA_LOG_IN",
-            f"Kafka does not accept the certificate of this client, or requires one: {text}",
-            where,
-            "Give a certificate that the brokers accept, and its key: kafka.ssl.keystore.*, or "
-            "kafka.ssl.certificate.location and kafka.ssl.key.location.",
-        )
+        what = f"Kafka does not accept the certificate of this client, or requires one: {text}"
+        return CredentialsError("KAFKA_LOG_IN", what, where)
     if name in _OF_TLS | AUTHENTICATION and _UNTRUSTED.search(text):
-        return CredentialsError(
-            "KAFKA_CERTIFICATE_UNTRUSTED",
-            f"The certificate of a server cannot be verified: {text}",
-            where,
-            "Give the certificate of the authority that signed it: kafka.ssl.ca.location, or "
-            "kafka.ssl.truststore.location with kafka.ssl.truststore.type=PEM, or kafka.ssl.truststore.certificates; "
-            "kafka.https.ca.location for a token endpoint. If that is right, use the host name that the certificate "
-            "has, and check that it has not expired.",
-        )
+        what = f"The certificate of a server cannot be verified: {text}"
+        return CredentialsError("KAFKA_CERTIFICATE_UNTRUSTED", what, where)
     if name not in AUTHENTICATION or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
         return None
-    todo = "Correct kafka.sasl.* and kafka.ssl.*."
+    action = ""
     if _NO_SASL.search(text):
-        todo = "This listener takes no SASL: check the port in kafka.bootstrap.servers, and kafka.security.protocol."
-    return CredentialsError("KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, todo)
+        action = "This listener takes no SASL: check the port in kafka.bootstrap.servers, and kafka.security.protocol."
+    return CredentialsError("KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, action)
 
 
 def _final_error(name: str, text: str, where: str) -> ConnectorError:
     if name in _FENCED:
-        return ConnectorError(
-            "KAFKA_FENCED",
-            "Another attempt of this task has taken over its transactions",
-            where,
-            "That is right after a retry; if it repeats, check whether the query runs twice or speculates.",
-        )
+        return ConnectorError("KAFKA_FENCED", "Another attempt of this task has taken over its transactions", where)
     if name in ENDED:
-        return ConnectorError(
-            "KAFKA_PRODUCER_FAILED",
-            "The client has ended the producer, and does not say why",
-            where,
-        )
+        return ConnectorError("KAFKA_PRODUCER_FAILED", "The client has ended the producer, and does not say why", where)
     if name in _DAMAGED:
-        return ConnectorError(
-            "KAFKA_RECORDS_DAMAGED",
-            f"The checksum of records that the broker sends is wrong: {text}",
-            where,
-            f"No checksum was stored with them, as for a transaction in a mock cluster. {MOCK_LACKS}"
-            if _NO_CHECKSUM.search(text)
-            else "A disk or the network has changed bytes. Let another replica lead this partition, or read around "
-            "these offsets; kafka.check.crcs=false takes records unchecked.",
-        )
-    if (kind := _BY_NAME.get(name)) is not None:
-        code, what, action = kind
-        return ConnectorError(code, f"{what}: {text} ({name})", where, action)
+        what = "The checksum of records that the broker sends is wrong: a disk or the network has changed bytes"
+        if _NO_CHECKSUM.search(text):
+            what = "Records that the broker sends have no checksum, as those of a transaction in a mock cluster"
+        return ConnectorError("KAFKA_RECORDS_DAMAGED", f"{what}: {text}", where)
+    if name in _BY_NAME:
+        code, what = _BY_NAME[name]
+        return ConnectorError(code, f"{what}: {text} ({name})", where)
     if name == "INVALID_TRANSACTION_TIMEOUT":
-        return ConnectorError(
-            "KAFKA_TRANSACTION_TIMEOUT",
-            "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default",
-            where,
-            "Give kafka.transaction.timeout.ms, more than the longest task takes and no more than "
-            "transaction.max.timeout.ms of the brokers; or raise that.",
-        )
+        what = "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default"
+        return ConnectorError("KAFKA_TRANSACTION_TIMEOUT", what, where)
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
 
 def gone(where: str, *, of_rows: bool = False) -> SourceGoneError:
     """Return the error for a topic or partition that does not exist; rows may name it in a column."""
-    return SourceGoneError(
-        "KAFKA_UNKNOWN_TOPIC_OR_PARTITION",
-        "This topic or partition does not exist" + ", and a row is to be written to it" * of_rows,
-        where,
-        "Create it, or correct the option topic, or the column topic or partition of the rows."
-        if of_rows
-        else "Create it, or correct the option that names it.",
-    )
+    what = "This topic or partition does not exist" + ", and a row is to be written to it" * of_rows
+    return SourceGoneError("KAFKA_UNKNOWN_TOPIC_OR_PARTITION", what, where)
 
 
 def no_transactions(where: str) -> ConnectorError:
     """Return the error for exactly-once writes to librdkafka's mock cluster, which would take them all the same."""
-    return ConnectorError(
-        "KAFKA_UNSUPPORTED", "These brokers are librdkafka's mock cluster, which has no transactions", where, MOCK_LACKS
-    )
+    what = "These brokers are librdkafka's mock cluster, which has no transactions"
+    return ConnectorError("KAFKA_UNSUPPORTED", what, where)
 
 
 def unconfirmed(where: str) -> ServiceUnavailableError:
     """Return the error for records that the client considers written, and no broker has confirmed."""
-    return ServiceUnavailableError(
-        "KAFKA_WRITE_UNCONFIRMED",
+    what = (
         "The client considers records written, but no broker has confirmed it; most often the leader of their "
-        "partition is new, or its replicas are slow",
-        where,
+        "partition is new, or its replicas are slow"
     )
+    return ServiceUnavailableError("KAFKA_WRITE_UNCONFIRMED", what, where)
 
 
 def setting_refused(text: str) -> OptionError:
     """Return the error for a refused setting; librdkafka shows its value only if that is one of a closed set."""
+    what = f"The client refuses a setting: {text}"
     if "No provider for SASL mechanism GSSAPI" in text:
         what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
-        return OptionError("KAFKA_SETTING", what, FORMAT, NO_KERBEROS)
-    return OptionError("KAFKA_SETTING", f"The client refuses a setting: {text}", FORMAT, _SETTINGS)
+    return OptionError("KAFKA_SETTING", what, FORMAT)
 
 
 class RefusedRows:
@@ -416,7 +321,6 @@ def _stamped(first: int, last: int) -> str:
 
 
 def size_of(content: bytes | None) -> int | None:
-    """Return the length of a key or a value, None for null."""
     return None if content is None else len(content)
 
 

@@ -34,14 +34,12 @@ _NOT_OF_ADMINS: Final = ("fetch.", "queued.", "session.", "heartbeat.", "trans",
 
 
 def sdk() -> Any:
-    """Return the package confluent_kafka."""
     import confluent_kafka  # noqa: PLC0415 - see the top
 
     return confluent_kafka
 
 
 def admin_sdk() -> Any:
-    """Return the module confluent_kafka.admin."""
     import confluent_kafka.admin  # noqa: PLC0415 - see the top
 
     return confluent_kafka.admin
@@ -59,12 +57,10 @@ def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent
 
 
 def open_producer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Producer:
-    """Make a producer; ``own`` settings win over the user's."""
     return _open(sdk().Producer, settings, {**settings.revealed(), **own})
 
 
 def open_admin(settings: ClientSettings) -> Any:
-    """Make an admin client."""
     used = {name: value for name, value in settings.revealed().items() if not name.startswith(_NOT_OF_ADMINS)}
     return _open(admin_sdk().AdminClient, settings, used)
 
@@ -83,14 +79,14 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
     return client
 
 
-def late_error(settings: ClientSettings, error: ConnectorError) -> ConnectorError:
-    """Return the error of a record that was not delivered in time, which names ``retryTimeout`` if that says so."""
-    limit, rule = settings.get("delivery.timeout.ms"), settings.outage_rule
-    return rule.ending(error) if limit == str(round(rule.seconds * 1000)) else error
-
-
 def why_late(settings: ClientSettings, topic: str, error: ConnectorError) -> ConnectorError:
-    """Return why a record of a topic was not delivered in time: that the topic does not exist, or else the error."""
+    """Return why a record was not delivered in time: its topic does not exist, or the error, with the option to raise.
+
+    That is ``retryTimeout``, unless ``kafka.delivery.timeout.ms`` sets the limit.
+    """
+    rule = settings.outage_rule
+    if settings.get("delivery.timeout.ms") == str(round(rule.seconds * 1000)):
+        error = rule.ending(error)
     client = open_admin(settings)
     try:
         problem = client.list_topics(topic, timeout=_LATE_SECONDS).topics[topic].error

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import OutageRule, wait_out
@@ -21,11 +20,9 @@ from connectors.kafka.client.factory import client_exception, group_denied, open
 from connectors.kafka.offsets import Offsets
 from connectors.kafka.options.client import ClientSettings
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 CALL_SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 0.1
 
 
 def read_group_offset(
@@ -54,7 +51,7 @@ def read_group_offset(
         return committed.offset, metadata_of(committed)
 
     try:
-        return patiently(ask, settings.outage_rule)
+        return wait_out(ask, settings.outage_rule)
     finally:
         consumer.close()
 
@@ -81,12 +78,7 @@ def set_group_offset(admin: Any, rule: OutageRule, group: str, topic: str, offse
         if partition.error is not None:
             raise connector_error(partition.error, group)
 
-    patiently(ask, rule)
-
-
-def patiently(step: Callable[[], T], rule: OutageRule) -> T:
-    """Return what a step returns; one whose error may pass is repeated, after short pauses, as the rule says."""
-    return wait_out(step, replace(rule, cap_seconds=_PAUSE_SECONDS))
+    wait_out(ask, rule)
 
 
 def consumer_settings(settings: ClientSettings) -> ClientSettings:

@@ -23,7 +23,6 @@ class _Repeated(logging.Filter):
         self._logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is new."""
         line, now = _DURATION.sub("", record.getMessage()), time.monotonic()
         if now - self._logged.get(line, -math.inf) < _REPEAT_SECONDS:
             return False

@@ -42,12 +42,8 @@ class TokenCallback:
         try:
             provider = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise OptionError(
-                "KAFKA_TOKEN_PROVIDER",
-                f"The class {path} cannot be imported: {error}",
-                "tokenProvider",
-                "Give module:Class; the module must be importable on the driver and on the executors.",
-            ) from None
+            what = f"The class {path} cannot be imported: {error}"
+            raise OptionError("KAFKA_TOKEN_PROVIDER", what, "tokenProvider") from None
         try:
             self._provider = provider()
         except Exception as error:  # noqa: BLE001 - a class of the user's may raise anything
@@ -81,33 +77,16 @@ class TokenCallback:
         if self._failure is not None:
             return self._failed(self._failure)
         if not self._called:
-            return OptionError(
-                "KAFKA_TOKEN_PROVIDER",
-                "The client asks for no token",
-                self._where,
-                "Give kafka.sasl.mechanism=OAUTHBEARER, and SASL_SSL or SASL_PLAINTEXT as kafka.security.protocol.",
-            )
+            return OptionError("KAFKA_TOKEN_PROVIDER", "The client asks for no token", self._where)
         if self._succeeded:
-            return CredentialsError(
-                "KAFKA_TOKEN_UNUSABLE",
-                "The token has expired, or it or its extensions do not have the form of RFC 7628",
-                self._where,
-            )
-        return ServiceUnavailableError(
-            "KAFKA_TOKEN_FAILED",
-            "There was no token for ten seconds",
-            self._where,
-        )
+            what = "The token has expired, or it or its extensions do not have the form of RFC 7628"
+            return CredentialsError("KAFKA_TOKEN_UNUSABLE", what, self._where)
+        return ServiceUnavailableError("KAFKA_TOKEN_FAILED", "There was no token for ten seconds", self._where)
 
     def _failed(self, error: Exception) -> ConnectorError:
         text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
         kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
-        return kind(
-            "KAFKA_TOKEN_FAILED",
-            f"There is no token: {type(error).__name__}: {text}",
-            self._where,
-            "Check that the class can reach the service that gives tokens, and is allowed to ask it.",
-        )
+        return kind("KAFKA_TOKEN_FAILED", f"There is no token: {type(error).__name__}: {text}", self._where)
 
     def serve_first(self, client: Any) -> None:
         """Let a new client ask for its first token, so that its first request need not wait; newer clients do this."""

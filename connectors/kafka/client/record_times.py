@@ -76,7 +76,6 @@ class TimeReader:
         return times
 
     def close(self) -> None:
-        """Close the consumer."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -113,7 +112,6 @@ class RecordTimes:
             return {partition: time_ms for partition, (_, time_ms) in self._known.items()}
 
     def stop(self) -> None:
-        """End the thread."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,9 +1,7 @@
 """Decide whether records pass between Arrow and librdkafka directly: another process tries that first.
 
-The fast path passes addresses to librdkafka and to Arrow. A version of either that behaves differently could end a
-worker; here it ends the process of the check, and the worker takes the plain path.
-The check takes about a second, so its success is stored for all processes of this user on this machine, by the versions
-and files that it holds for.
+A version of either that behaves differently could end a worker; here it ends the process of the check. That takes about
+a second, so success is stored for all processes of this user on this machine, by the versions and files it holds for.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Messages are destroyed by thousands in one call, which librdkafka has for the lists that share consumers fetch. It has
 no function to make such a list: that is a number and as many pointers, in memory of `malloc`. The layout is not public,
-so we make lists for exactly the versions with which this was checked, and only if the two public functions that read a
-list return what was put there; else messages are destroyed one by one. A read of records of 100 B through Spark has
-1.78 million rows a second with lists, and 1.51 million without (bench/kafka_read.py, medians of four runs of each).
+so lists are made for the versions that were checked, if the two public functions that read a list return what was put
+there. Otherwise messages are destroyed one by one.
 """
 
 from __future__ import annotations
@@ -164,14 +163,12 @@ def problem_callback(receive: Callable[[str, str], None]) -> Any:
 
 
 def _log(client: int, level: int, facility: bytes, text: bytes) -> None:
-    """Log a line as confluent-kafka does; called from the thread that polls the client."""
     name = library().rd_kafka_name(client)
     line = (part.decode(errors="replace") for part in (facility, name, text))
     LOGGER.log(_LEVELS[min(max(level, 0), len(_LEVELS) - 1)], "%s [%s] %s", *line)
 
 
 def log_event(client: int, event: int) -> None:
-    """Log the line of an event."""
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     places = (ctypes.addressof(part) for part in (facility, text, level))
     if not library().rd_kafka_event_log(event, *places):

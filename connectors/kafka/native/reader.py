@@ -1,13 +1,11 @@
 """The fast path: librdkafka is called directly, and records become Arrow columns without a Python object for each.
 
-The library is the one inside of confluent-kafka; only its public functions are called. A fetched batch is an array of
-pointers to messages. numpy gathers a field of all of them at once, from this process's memory as one array; keys and
-values become an Arrow array of views into the client's own buffers, which Arrow copies together. Then the messages are
-released to the client.
+A fetched batch is an array of pointers to messages. numpy gathers a field of all of them at once, from this process's
+memory as one array; keys and values become an Arrow array of views into the client's own buffers, which Arrow copies
+together. Then the messages are released to the client.
 
-One thing is not public: the place of a record's time. It is used with the versions of librdkafka that were checked for
-it, and compared with the public function on the first and the last record of every batch. With any other version, or
-where they differ, the function is called for each record.
+One thing is not public: the place of a record's time. It is used with checked versions of librdkafka, and compared with
+the public function on the first and the last record of every batch. Otherwise the function is called for each record.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.errors import LastWord, named_error
+from connectors.kafka.client.errors import ConnectionErrors, named_error
 from connectors.kafka.client.factory import OWN_CONSUMER_SETTINGS
 from connectors.kafka.native.library import (
     destroy_messages,
@@ -41,23 +39,9 @@ from connectors.kafka.schema import Event, Fetched, RecordHeaders, malformed_hea
 _log = logging.getLogger(__name__)
 
 TIME_CHECKED: Final = frozenset(
-    {
-        "2.10.0",
-        "2.10.1",
-        "2.11.0",
-        "2.11.1",
-        "2.12.0",
-        "2.12.1",
-        "2.13.0",
-        "2.13.2",
-        "2.14.0",
-        "2.14.2",
-        "2.15.0",
-        "2.15.1",
-        "2.16.0",
-    }
+    "2.10.0 2.10.1 2.11.0 2.11.1 2.12.0 2.12.1 2.13.0 2.13.2 2.14.0 2.14.2 2.15.0 2.15.1 2.16.0".split()
 )
-"""The versions of librdkafka whose private place of the time was checked, by `tests.golden.librdkafka_record`."""
+"""Checked by `tests.golden.librdkafka_record`."""
 
 _CONSUMER: Final = 1
 _ADDRESS_BITS: Final = 47  # of a Linux process on x86-64
@@ -173,7 +157,6 @@ class NativeRecords(Fetched):
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
         return int(self.lengths.sum() + self.key_lengths.sum())
 
     def cut(self, first: int, last: int) -> Self:
@@ -184,7 +167,6 @@ class NativeRecords(Fetched):
 
     @classmethod
     def batch(cls, parts: Sequence[Self], partition: TopicPartition, *, headers: bool) -> pa.RecordBatch:
-        """Return the rows of several of these."""
         pointers = np.concatenate([part.pointers for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
         key_lengths = np.concatenate([part.key_lengths for part in parts])
@@ -269,8 +251,8 @@ class NativeSource:
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
         self._library = library()
-        self.last_word = LastWord()
-        self._problem = problem_callback(self.last_word.receive)  # kept alive as long as the client
+        self.connection_errors = ConnectionErrors()
+        self._problem = problem_callback(self.connection_errors.receive)  # kept alive as long as the client
         used = {**settings.revealed(), **OWN_CONSUMER_SETTINGS, **own}
         self._client = new_client(_CONSUMER, used, problem=self._problem)
         self._library.rd_kafka_poll_set_consumer(self._client)
@@ -279,7 +261,6 @@ class NativeSource:
         self._looked_up: set[TopicPartition] = set()
 
     def assign(self, partition: TopicPartition, position: int) -> None:
-        """Read a partition from a position, and no other."""
         if partition not in self._looked_up:
             # Asks for the topic's metadata; else the client notices a new partition only minutes later.
             with contextlib.suppress(ConnectorError):
@@ -288,12 +269,10 @@ class NativeSource:
             self._library.rd_kafka_assign(self._client, partitions)
 
     def unassign(self) -> None:
-        """Read nothing."""
         self._library.rd_kafka_assign(self._client, None)
 
     @contextlib.contextmanager
     def _list_of(self, partition: TopicPartition, offset: int) -> Iterator[int]:
-        """Make a list of one partition with an offset."""
         refuse_nul("topic", partition.topic)
         topic, number = partition.topic.encode(), partition.partition
         partitions = self._library.rd_kafka_topic_partition_list_new(1)
@@ -305,7 +284,6 @@ class NativeSource:
             self._library.rd_kafka_topic_partition_list_destroy(partitions)
 
     def fetch(self, most: int, seconds: float) -> NativeRecords:
-        """Return the next records and events."""
         if len(self._pointers) < most:
             self._pointers = np.zeros(most, np.uint64)
         count = self._library.rd_kafka_consume_batch_queue(
@@ -336,13 +314,11 @@ class NativeSource:
         return Event(name, text or self._library.rd_kafka_err2str(error).decode(), offset, partition=partition)
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset after what the client delivered or skipped."""
         with self._list_of(partition, -1) as partitions:
             self._library.rd_kafka_position(self._client, partitions)
             return int(partition_at(partitions).offset)
 
     def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
-        """Ask once for the offset of `EARLIEST` or `LATEST`."""
         milliseconds = min(int(seconds * 1000), _MOST_MS)
         with self._list_of(partition, sentinel) as partitions:
             error = self._library.rd_kafka_offsets_for_times(self._client, partitions, milliseconds)

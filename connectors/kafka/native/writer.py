@@ -3,18 +3,16 @@
 `rd_kafka_produce_batch` takes them where they stand, so batches are kept until all records are acknowledged. It knows
 neither headers nor times; these take the plain path (`connectors.kafka.sink.writer`), which is the reference.
 
-An idempotent producer of librdkafka has at most five requests in flight to a partition. While more rows wait there for
-longer than ``linger.ms``, its thread looks for work without a pause (``rd_kafka_toppar_producer_serve``); that was
-measured to take as much of the processor as all its other work, and rows that wait for long have left the processor's
-caches. So the client never gets more than a few batches for each partition, and batches wait until they are full: for
-up to 200 ms, or until the task ends, which sends everything. With 50 ms, slow brokers made the thread look for work 0.5
-to 1.4 million times in 6 s of writing, with 200 ms 0.2 million times (calls of poll(); rows of 1 KB with keys of
-bench/kafka_write.py).
+While rows wait for longer than ``linger.ms`` behind the five requests that an idempotent producer has in flight to a
+partition, its thread looks for work without a pause (``rd_kafka_toppar_producer_serve``), which doubles its use of the
+processor. So the client never gets more than a few batches for each partition, and batches wait until they are full:
+for up to 200 ms, or until the task ends. Measured with slow brokers in 6 s of bench/kafka_write.py: 0.2 million looks
+for work, and with 50 ms 0.5 to 1.4 million.
 
 An idempotent producer of librdkafka reports a record as written when a later one of its partition is: what a broker
 has refused, because it does not lead the partition yet, is then lost (confluent-kafka-go, issue 921). Such reports have
-no offset, and these records are written again, and with them the later ones of their keys, so that the newest value of
-a key stays the last one. Reports come as events, one for many records, of which one is looked at.
+no offset. These records are written again, and with them the later ones of their keys, so that the newest value of a
+key stays the last one. Reports come as events, one for many records; one record of an event is looked at.
 """
 
 from __future__ import annotations
@@ -36,10 +34,18 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import WaitLog
-from connectors.kafka.client.errors import LATE, LastWord, RefusedRows, gone, named_error, record_place, unconfirmed
+from connectors.kafka.client.errors import (
+    LATE,
+    ConnectionErrors,
+    RefusedRows,
+    gone,
+    named_error,
+    record_place,
+    unconfirmed,
+)
 from connectors.kafka.native.library import library, log_event, new_client
 from connectors.kafka.offsets import refuse_nul
-from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.client import ClientSettings, number_of
 from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.schema import Columns, binary_column, partition_column, topic_names
 
@@ -107,44 +113,36 @@ class Batching:
 
 def batching_of(settings: Mapping[str, str]) -> Batching:
     """Return the batching that goes with the settings of a producer."""
-    linger = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
-    timeouts = (_number(settings, name, 0) for name in TIMEOUT_SETTINGS)
+    linger = max(number_of(settings, name, 0) for name in LINGER_SETTINGS)
+    timeouts = (number_of(settings, name, 0) for name in TIMEOUT_SETTINGS)
     timeout = min((value for value in timeouts if value > 0), default=math.inf)
     # The client refuses to wait longer than a record may take; what it refuses of the user's stays as it is.
     least = _LINGER_MS if timeout > _LINGER_MS else timeout / 2
     return Batching(
         linger_ms=max(linger, least),
-        batch_bytes=int(_number(settings, "batch.size", _BATCH_BYTES)),
-        queue_bytes=int(_number(settings, "queue.buffering.max.kbytes", _QUEUE_KILOBYTES)) * 1024,
-        queue_records=int(_number(settings, "queue.buffering.max.messages", _QUEUE_RECORDS)),
+        batch_bytes=int(number_of(settings, "batch.size", _BATCH_BYTES)),
+        queue_bytes=int(number_of(settings, "queue.buffering.max.kbytes", _QUEUE_KILOBYTES)) * 1024,
+        queue_records=int(number_of(settings, "queue.buffering.max.messages", _QUEUE_RECORDS)),
     )
-
-
-def _number(settings: Mapping[str, str], name: str, default: float) -> float:
-    """Return a setting; the default for one that is missing, or that only the client can judge."""
-    try:
-        return float(settings.get(name, default))
-    except ValueError:
-        return default
 
 
 class UnsentLog:
     """Says in the log that nothing is acknowledged, when that takes long."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._given = self._done = 0
-        self._log = WaitLog(lambda: f"brokers to acknowledge {self._given - self._done} records", clock)
+        self._produced = self._done = 0
+        self._log = WaitLog(lambda: f"brokers to acknowledge {self._produced - self._done} records", clock)
 
-    def see(self, given: int, queued: int) -> None:
-        """Note how many records the client was given since it was made, and the length of its queue.
+    def note(self, produced: int, queued: int) -> None:
+        """Note how many records the client has taken since it was made, and the length of its queue.
 
-        More given, or more done with, is progress. The length is none: what the client has to report, as a connection
+        More taken, or more done with, is progress. The length is none: what the client has to report, as a connection
         that broke, is in the queue too until it is polled.
         """
-        progress = given, max(self._done, given - queued)
-        if progress != (self._given, self._done) or not queued:
+        progress = produced, max(self._done, produced - queued)
+        if progress != (self._produced, self._done) or not queued:
             self._log.restart()
-        self._given, self._done = progress
+        self._produced, self._done = progress
         self._log.tick()
 
 
@@ -156,8 +154,8 @@ class NativeSink:
         self._error: ConnectorError | None = None
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
-        self._last_word = LastWord()
-        self._unsent, self._given = UnsentLog(), 0
+        self._connection_errors = ConnectionErrors()
+        self._unsent, self._produced = UnsentLog(), 0
         revealed = settings.revealed()
         # Without it each report is of its own records; with acks=0, which rules it out, none has an offset.
         self._is_idempotent = settings.is_idempotent
@@ -186,14 +184,13 @@ class NativeSink:
         self._thread.start()
 
     def _poll(self) -> None:
-        """Take the client's events."""
         queue = self._library.rd_kafka_queue_get_main(self._client)
         while not self._stopped.is_set():
             event = self._library.rd_kafka_queue_poll(queue, 100)
             try:
                 if event:
                     self._receive(event)
-                self._unsent.see(self._given, self._library.rd_kafka_outq_len(self._client))
+                self._unsent.note(self._produced, self._library.rd_kafka_outq_len(self._client))
                 with self._purging:
                     if isinstance(self._error, CredentialsError):
                         # Nothing will be sent, and a call may wait for a place in the queue.
@@ -228,7 +225,7 @@ class NativeSink:
         partition = _number_at(message + 8 * _PARTITION_WORD)
         if error:
             if self._error is None:
-                self._error = self._last_word.explain(self._refused(event, message, topic, partition).error())
+                self._error = self._connection_errors.explain(self._refused(event, message, topic, partition).error())
             return
         records = []
         while message:
@@ -259,18 +256,17 @@ class NativeSink:
     def _note(self, event: int) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
         name = self._library.rd_kafka_err2name(self._library.rd_kafka_event_error(event)).decode()
-        self._last_word.receive(name, self._library.rd_kafka_event_error_string(event).decode(errors="replace"))
-        self._error = self._error or self._last_word.refusal
+        self._connection_errors.receive(name, self._library.rd_kafka_event_error_string(event).decode(errors="replace"))
+        self._error = self._error or self._connection_errors.refusal
 
     def begin(self) -> None:
         """Start another task: an authentication that failed since the last one may succeed by now."""
-        self._last_word.begin()
+        self._connection_errors.begin()
         with self._purging:
             if isinstance(self._error, CredentialsError):
                 self._error = None
 
     def _named(self, error: int) -> tuple[str, str]:
-        """Return the name and the text of an error of librdkafka."""
         return self._library.rd_kafka_err2name(error).decode(), self._library.rd_kafka_err2str(error).decode()
 
     def send(self, batch: pa.RecordBatch, columns: Columns) -> None:
@@ -320,7 +316,7 @@ class NativeSink:
             value, length, key, key_length = map(int, first[_VALUE_WORD:_OFFSET_WORD])
             refused.add(key_length if key else None, length if value else None)
             raise refused.error()
-        self._given += queued
+        self._produced += queued
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
         """Wait while the client has so much in its queue that more would only wait there."""
@@ -394,10 +390,9 @@ class NativeSink:
             self._error = self._error or unconfirmed(record_place(*next(iter(self._unconfirmed))))
         self._held, self._held_bytes = [], 0
         self._check()
-        self._last_word.forget()
+        self._connection_errors.forget()
 
     def _drain(self) -> None:
-        """Wait until the client has reported on every record."""
         wait = 1
         while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
             self._check()

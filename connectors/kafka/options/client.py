@@ -1,8 +1,7 @@
 """The settings of the client: what users write after ``kafka.``, translated to librdkafka.
 
-Names of the JVM client that librdkafka does not have are translated where a meaning exists. Of the others, those that
-change no row and protect nothing are ignored with one warning; the rest are named in one error. Names and values that
-librdkafka does not have are left for it to refuse. What the source or sink needs is set after what the user gives.
+Names of the JVM client are translated where librdkafka has the same under another name. Of the others, those that
+change no row and protect nothing are ignored with one warning; the rest are named in one error.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ _OUTAGE_RULE: Final = OutageRule(600.0, RETRY_TIMEOUT)
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
 _HIGHEST_PORT: Final = 65535
+_USER_IN_URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/*[^/?#]*@", re.IGNORECASE)
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
 _CONVERT: Final = {
     "key": ("keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12", "PKCS12"),
@@ -115,7 +115,6 @@ class ClientSettings:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether a producer is idempotent by these settings."""
         return is_true(self.get("enable.idempotence") or "false")
 
     def get(self, name: str) -> str | None:
@@ -143,13 +142,12 @@ def split_client_options(
             client[lowered.removeprefix(_PREFIX)] = option_text(key, value, FORMAT)  # stripped as by the JVM's client
         else:
             own[key] = value
-    secrets = {one.name.removeprefix(_PREFIX): _take_secret(one, client, environ) for one in cls.secret_settings}
-    present = {name: value for name, value in secrets.items() if value is not None}
-    return own, ClientSettings(tuple(client.items()), tuple(present.items()))
+    taken = ((one.name.removeprefix(_PREFIX), _take_secret(one, client, environ)) for one in cls.secret_settings)
+    secrets = tuple((name, value) for name, value in taken if value is not None)
+    return own, ClientSettings(tuple(client.items()), secrets)
 
 
 def _take_secret(declared: Option, client: dict[str, str], environ: Mapping[str, str]) -> Secret | None:
-    """Take a secret out of the settings."""
     names = (declared.name, *declared.aliases)
     texts = {client.pop(short) for name in names if (short := name.removeprefix(_PREFIX)) in client}
     if len(texts) > 1:
@@ -204,26 +202,17 @@ def client_settings(
     for name, other in jvm.OTHER_NAMES.items():
         if name in named and other in named and named[name].strip() != named[other].strip():
             raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", _TWO_NAMES, f"Give only kafka.{other}.")
-    servers = _broker_addresses(options.bootstrap_servers)
+    plain = {"bootstrap.servers": _broker_addresses(options.bootstrap_servers)}
     texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in named}
     refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
-    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, role)
-    stores = _stores(used)
-    plain = {"bootstrap.servers": servers} | _translate(used, refused)
+    plain |= _translate({name: changed[name] for name in changed if name not in texts}, role, refused)
     _refuse(refused, plain)
     secret = dict(user.secret)
-    plain |= stores
-    # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
-    first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
-    if first > (whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0):
-        plain["reconnect.backoff.max.ms"] = str(first)
-    plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
         secret["ssl.key.pem"] = Secret(_pem_lines(secret["ssl.key.pem"].reveal()))
     if (jaas := secret.pop("sasl.jaas.config", None)) is not None:
         jvm.apply_jaas_config(jaas.reveal(), plain, secret)
     jvm.apply_login_handler(plain)
-    jvm.check_token_endpoint(plain)
     _check_tokens(plain, options.token_provider)
     _check_transport(plain)
     settings = ClientSettings(
@@ -234,15 +223,22 @@ def client_settings(
     return settings
 
 
-def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str]:
-    """Return settings, but those of stores, as librdkafka takes them; add what it must not have to ``refused``."""
+def _translate(changed: Mapping[str, str], role: Role, refused: list[Refusal]) -> dict[str, str]:
+    """Return settings as librdkafka takes them; add what it must not have to ``refused``.
+
+    Leaves out those that have no meaning here, with one warning that lists them.
+    """
+    if ignored := sorted(name for name in changed if name.startswith(jvm.IGNORED[role])):
+        names = ", ".join(f"kafka.{name}" for name in ignored)
+        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here: %s.", names)
+    used = {name: value for name, value in changed.items() if name not in ignored}
     plain: dict[str, str] = {}
     for name, value in used.items():
         renamed = jvm.RENAMED.get(name, name)
         if name in _STORES:
             continue
-        if (action := jvm.why_refused(name, value)) is not None:
-            refused.append((f"The option kafka.{name} is not supported", action))
+        if name in jvm.REFUSED and (name != "ssl.providers" or "/" in value):
+            refused.append((f"The option kafka.{name} is not supported", jvm.REFUSED[name]))
         elif jvm.is_number(renamed) and whole_number(value) is None:
             advice = "Give a whole number without a unit."
             refused.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
@@ -251,7 +247,12 @@ def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str
             plain[renamed] = str(whole_number(value)) if jvm.is_number(renamed) else value
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client has it
-    return plain
+    # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
+    first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
+    if first > (whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0):
+        plain["reconnect.backoff.max.ms"] = str(first)
+    plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
+    return plain | _stores(used)
 
 
 def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
@@ -264,15 +265,6 @@ def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
         code = "OPTION_ILLEGAL" if refused else "KAFKA_SETTING"
         whats, actions = (dict.fromkeys(texts) for texts in zip(*refused, *unknown, strict=True))
         raise OptionError(code, "; ".join(whats), FORMAT, " ".join(actions))
-
-
-def _without_ignored(settings: Mapping[str, str], role: Role) -> dict[str, str]:
-    """Leave out the settings that have no meaning here, with one warning that lists them."""
-    left_out = {name for name in settings if name.startswith(jvm.IGNORED[role])}
-    if left_out:
-        names = ", ".join(f"kafka.{name}" for name in sorted(left_out))
-        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here: %s.", names)
-    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @cache
@@ -291,24 +283,32 @@ def whole_number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
 
 
+def number_of(settings: Mapping[str, str], name: str, default: float) -> float:
+    """Return a setting; the default for one that is missing, or that only the client can judge."""
+    try:
+        return float(settings[name])
+    except (KeyError, ValueError):
+        return default
+
+
 def _broker_addresses(text: str) -> str:
-    """Return the servers as librdkafka takes them: the JVM client passes over a protocol before an address."""
-    addresses = [_address(part.strip()) for part in text.split(",") if part.strip()]
+    """Return the servers as librdkafka takes them: the JVM client passes over a protocol before an address.
+
+    Refuses addresses that librdkafka would look for elsewhere or try without end.
+    """
+    addresses = []
+    for address in filter(None, map(str.strip, text.split(","))):
+        match = _ADDRESS.fullmatch(address)
+        host, port = match.groups() if match else ("", None)
+        if not host or host.count(":") == 1 or not 0 < int(port or _HIGHEST_PORT) <= _HIGHEST_PORT:
+            shown = "an address" if "@" in address else repr(address[:_SHORT])
+            action = "Give host:port of the brokers, with commas between them."
+            raise illegal(f"The option kafka.bootstrap.servers cannot hold {shown}", action)
+        host = f"[{host}]" if ":" in host else host
+        addresses.append(host if port is None else f"{host}:{port}")
     if not addresses:
         raise illegal("The option kafka.bootstrap.servers names no server", "Give host:port of a broker.")
     return ",".join(addresses)
-
-
-def _address(text: str) -> str:
-    """Return an address; refuse one that librdkafka would look for elsewhere or try without end."""
-    match = _ADDRESS.fullmatch(text)
-    host, port = match.groups() if match else ("", None)
-    if not host or host.count(":") == 1 or not 0 < int(port or _HIGHEST_PORT) <= _HIGHEST_PORT:
-        shown = "an address" if "@" in text else repr(text[:_SHORT])
-        action = "Give host:port of the brokers, with commas between them."
-        raise illegal(f"The option kafka.bootstrap.servers cannot hold {shown}", action)
-    host = f"[{host}]" if ":" in host else host
-    return host if port is None else f"{host}:{port}"
 
 
 def _pem_lines(text: str) -> str:
@@ -347,6 +347,11 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
 def _check_transport(plain: Mapping[str, str]) -> None:
     """Refuse what sends a secret over plain http, and warn of what lets others read or take the place of the broker."""
     endpoint = plain.get(_TOKEN_ENDPOINT, "")
+    if _USER_IN_URL.match(endpoint):  # librdkafka logs it if authentication fails
+        raise illegal(
+            f"The option kafka.{_TOKEN_ENDPOINT} holds a user or a password, and URLs are logged",
+            "Give kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret instead.",
+        )
     refuse_plaintext(endpoint, f"The option kafka.{_TOKEN_ENDPOINT}", FORMAT, "Give an https:// URL.")
     protocol = plain.get("security.protocol", "PLAINTEXT").strip().upper()
     mechanism = _sasl_mechanism(plain)

@@ -44,11 +44,13 @@ IGNORED: Final = {
 
 _LOADS_CODE: Final = "Leave it out: it would load code of its own into every worker."
 _MOCK: Final = "Leave it out: each client would have a cluster of its own, and what is written would be gone."
-_REFUSED: Final = {
-    **dict.fromkeys(("plugin.library.paths", "ssl.engine.id", "ssl.engine.location"), _LOADS_CODE),
+REFUSED: Final = {
+    # Of ``ssl.providers``, those that are named by a path.
+    **dict.fromkeys(("plugin.library.paths", "ssl.engine.id", "ssl.engine.location", "ssl.providers"), _LOADS_CODE),
     **dict.fromkeys(("test.mock.broker.rtt", "test.mock.num.brokers"), _MOCK),
     "sasl.kerberos.kinit.cmd": "Leave it out: it would run a command in every worker.",
 }
+"""What to do about settings that librdkafka would take, and no worker may have."""
 
 RENAMED: Final = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -97,7 +99,6 @@ PRODUCER_DEFAULTS: Final = {
 }
 """What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
 
-NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
 _SHORT: Final = 200
 _SECURITY: Final = "org.apache.kafka.common.security"
 _PLAIN: Final = f"{_SECURITY}.plain.PlainLoginModule"
@@ -117,14 +118,6 @@ _LOGIN_MODULE: Final = re.compile(
 )
 """One login module. Java's own reader takes more: comments, other escapes, quoted names; a text with these is refused.
 It may hold a password, so no error shows any of it but the name of the login module."""
-_USER_IN_URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/*[^/?#]*@", re.IGNORECASE)
-
-
-def why_refused(name: str, value: str) -> str | None:
-    """Return what to do about a setting that librdkafka would take, and no worker may have; None for any other."""
-    if name == "ssl.providers" and "/" in value:
-        return _LOADS_CODE
-    return _REFUSED.get(name)
 
 
 def is_number(name: str) -> bool:
@@ -165,7 +158,7 @@ def apply_jaas_config(text: str, plain: dict[str, str], secret: dict[str, Secret
     else:
         raise illegal(
             f"The login module {module[:_SHORT]} is not supported",
-            NO_KERBEROS if module.endswith("Krb5LoginModule") else "Use PLAIN, SCRAM or OAUTHBEARER.",
+            "Use PLAIN, SCRAM or OAUTHBEARER; the wheel of confluent-kafka has no Kerberos.",
         )
 
 
@@ -209,15 +202,6 @@ def apply_login_handler(plain: dict[str, str]) -> None:
             else "Give tokenProvider=module:Class with a class of Python.",
         )
     plain["sasl.oauthbearer.method"] = "oidc"
-
-
-def check_token_endpoint(plain: Mapping[str, str]) -> None:
-    """Refuse a user or a password in the URL that tokens come from: librdkafka logs it if authentication fails."""
-    if _USER_IN_URL.match(plain.get("sasl.oauthbearer.token.endpoint.url", "")):
-        raise illegal(
-            "The option kafka.sasl.oauthbearer.token.endpoint.url holds a user or a password, and URLs are logged",
-            "Give kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret instead.",
-        )
 
 
 def _is_class(name: str, *classes: str) -> bool:

@@ -25,6 +25,7 @@ from connectors.kafka.options.client import (
     Refusal,
     client_settings,
     is_true,
+    number_of,
     split_client_options,
     warn_once,
     whole_number,
@@ -156,7 +157,6 @@ class KafkaWriteOptions(KafkaClientOptions):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether each task writes in a transaction."""
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
 
@@ -298,22 +298,13 @@ def _delivery_ms(changed: Mapping[str, str], options: KafkaWriteOptions) -> int:
 
     The first is what ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer`` does, the second a rule of librdkafka.
     """
-    linger = max(_number_of(changed, name, 0) for name in jvm.LINGER_SETTINGS)
+    linger = max(number_of(changed, name, 0) for name in jvm.LINGER_SETTINGS)
     outage = round(options.retry_timeout * 1000)
-    request = _number_of(changed, "request.timeout.ms", min(outage, _REQUEST_MS))
+    request = number_of(changed, "request.timeout.ms", min(outage, _REQUEST_MS))
     longest = max(outage, math.ceil(linger + request))
     if not options.exactly_once:
         return longest
-    name = "transaction.timeout.ms"
-    return min(longest, round(_number_of(changed, name, float(_TRANSACTION_MS))))
-
-
-def _number_of(changed: Mapping[str, str], name: str, default: float) -> float:
-    """Return a setting; the default if it is missing or no number."""
-    try:
-        return float(changed[name])
-    except (KeyError, ValueError):
-        return default
+    return min(longest, round(number_of(changed, "transaction.timeout.ms", float(_TRANSACTION_MS))))
 
 
 def _choose_compression_level(changed: dict[str, str]) -> None:

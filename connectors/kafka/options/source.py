@@ -59,7 +59,6 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Return whether a topic is read."""
         return topic not in _INTERNAL and re.search(self.pattern, topic) is not None
 
 
@@ -81,8 +80,6 @@ class NoMatch(StrEnum):
 
 
 def _positive(name: str) -> Kind[int]:
-    """Return a kind for whole numbers above zero, refused with the text of Spark's own source."""
-
     def parse(text: str) -> int:
         number = INTEGER.parse(text)
         if number < 1:
@@ -388,7 +385,7 @@ def _parse_pattern(text: str) -> SubscribePattern:
     try:
         re.compile(text)
     except re.error as error:
-        raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}", "Correct it.") from None
+        raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}") from None
     return SubscribePattern(text)
 
 
@@ -421,7 +418,7 @@ def _parse_assign(text: str) -> Assign:
     try:
         partitions = parse_assignment(text)
     except ValueError as error:
-        raise illegal(str(error), "Correct it.") from None
+        raise illegal(str(error)) from None
     if not partitions:
         raise illegal("The option assign names no partition", _ASSIGN_EXAMPLE)
     return Assign(partitions)

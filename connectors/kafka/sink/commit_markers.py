@@ -1,8 +1,8 @@
 """Markers of exactly-once writes: which batch a partition of a query wrote last, as the offset of a consumer group.
 
 The group of a partition has the name of its transactional id. The offset is 0 for no batch and n + 1 for batch n; its
-metadata hold the number of rows, their digest, the width (the highest number of partitions so far), and the attempt,
-which is the name of one plan of the batch. Marker and rows are committed in one transaction.
+metadata hold the number of rows, their digest, the high-water mark (the highest number of partitions so far, stored as
+``width``), and the attempt: the name of one plan of the batch. Marker and rows are committed in one transaction.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import parse_json, whole_number
+from connectors.core.retry import wait_out
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, open_admin
-from connectors.kafka.client.group_offsets import CALL_SECONDS, patiently, read_group_offset, set_group_offset
+from connectors.kafka.client.group_offsets import CALL_SECONDS, read_group_offset, set_group_offset
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.rows import Record
+from connectors.kafka.sink.rows import ProducerRecord
 
 T = TypeVar("T")
 
@@ -40,12 +41,11 @@ class Marker:
     batch: int
     rows: int
     digest: str
-    width: int
+    high_water: int
     attempt: str
 
     def metadata(self) -> str:
-        """Return all but the batch, for the metadata of an offset."""
-        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.attempt}
+        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.high_water, "run": self.attempt}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -56,43 +56,38 @@ class Marker:
         try:
             value = parse_json(metadata or "")
             if whole_number(value["v"]) == _VERSION and all(type(value[key]) is str for key in ("digest", "run")):
-                rows, width = whole_number(value["rows"]), whole_number(value["width"])
-                return cls(offset - 1, rows, value["digest"], width, value["run"])
+                rows, high_water = whole_number(value["rows"]), whole_number(value["width"])
+                return cls(offset - 1, rows, value["digest"], high_water, value["run"])
         except (ValueError, KeyError, TypeError):
             pass
-        raise OffsetError(
-            "KAFKA_MARKER_FOREIGN",
-            f"The group of a marker holds the offset {offset} with the metadata {str(metadata)[:200]!r}",
-            where,
-            "Something else commits to this group, or a newer version of this pack has: set transactionalIdPrefix.",
-        )
+        what = f"The group of a marker holds the offset {offset} with the metadata {str(metadata)[:200]!r}"
+        raise OffsetError("KAFKA_MARKER_FOREIGN", what, where)
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the driver notes when a batch ends: which it was, and the width of all so far, 0 if unknown."""
+    """What the driver notes when a batch ends: which it was, and the high-water mark so far, 0 if unknown."""
 
-    width: int
+    high_water: int
     query_run: str = ""
     batch: int = -1
     partitions: int = 0
 
     def metadata(self) -> str:
-        """Return all but the width, for the metadata of an offset."""
         value = {"v": _VERSION, "run": self.query_run, "batch": self.batch, "partitions": self.partitions}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Self:
-        """Read it from an offset of its group; older versions noted the width alone."""
-        width = max(0, offset)
+        """Read it from an offset of its group; of metadata that something else wrote, nothing is used."""
+        high_water = max(0, offset)
         try:
             value = parse_json(metadata or "")
             if whole_number(value["v"]) != _VERSION or type(value["run"]) is not str:
-                return cls(width)
-            return cls(width, value["run"], whole_number(value["batch"]), whole_number(value["partitions"]))
+                return cls(high_water)
+            return cls(high_water, value["run"], whole_number(value["batch"]), whole_number(value["partitions"]))
         except (ValueError, KeyError, TypeError):
-            return cls(width)
+            return cls(high_water)
 
     def comes_before(self, query_run: str, batch: int) -> bool:
         """Return whether this run of the query noted the batch right before this one, which then is no replay."""
@@ -106,8 +101,7 @@ class Digest:
         self.rows = 0
         self._sum = 0
 
-    def add(self, record: Record) -> None:
-        """Add a row."""
+    def add(self, record: ProducerRecord) -> None:
         topic, key, value, partition, time, headers = record
         own = blake2b(digest_size=_DIGEST_BYTES)
         own.update(b"%d %d " % (partition, time))
@@ -117,7 +111,7 @@ class Digest:
         self._sum = (self._sum + int.from_bytes(own.digest(), "big")) % _MODULUS
         self.rows += 1
 
-    def counted(self, records: Iterable[Record]) -> Iterator[Record]:
+    def counted(self, records: Iterable[ProducerRecord]) -> Iterator[ProducerRecord]:
         """Yield rows, and add them."""
         for record in records:
             self.add(record)
@@ -125,7 +119,6 @@ class Digest:
 
     @property
     def text(self) -> str:
-        """The digest so far."""
         return f"{self._sum:0{2 * _DIGEST_BYTES}x}"
 
 
@@ -139,7 +132,7 @@ class Markers:
 
     Attributes:
         stem: what the groups and transactional ids of the query begin with.
-        note_group: the group of the driver's note (`Finished`), whose offset is the width.
+        note_group: the group of the driver's note (`Finished`), whose offset is the high-water mark.
     """
 
     def __init__(self, settings: ClientSettings, prefix: str, query: str, topic: str) -> None:
@@ -149,7 +142,6 @@ class Markers:
         self.note_group = f"{self.stem}width"
 
     def group(self, partition: int) -> str:
-        """Return the group and transactional id of a partition."""
         return f"{self.stem}{partition}"
 
     @cached_property
@@ -169,19 +161,12 @@ class Markers:
         return {partition: marker for partition, marker in markers if marker is not None}
 
     def finished(self) -> Finished:
-        """Return what was noted when the last batch ended."""
         return Finished.read(*read_group_offset(self._settings, self.note_group, self._topic))
 
     def note(self, finished: Finished) -> None:
         """Note that a batch has ended; with every batch, else the note would expire."""
-        set_group_offset(
-            self._admin,
-            self._settings.outage_rule,
-            self.note_group,
-            self._topic,
-            finished.width,
-            finished.metadata(),
-        )
+        rule = self._settings.outage_rule
+        set_group_offset(self._admin, rule, self.note_group, self._topic, finished.high_water, finished.metadata())
 
     def partitions(self) -> list[int]:
         """Return every partition that ever wrote a marker, unless that is gone."""
@@ -195,7 +180,7 @@ class Markers:
                 raise connector_error(problem, "the list of groups")
             return [group.group_id for group in listed.valid if group.group_id.startswith(self.stem)]
 
-        numbers = (group.removeprefix(self.stem) for group in patiently(list_groups, self._settings.outage_rule))
+        numbers = (group.removeprefix(self.stem) for group in wait_out(list_groups, self._settings.outage_rule))
         return sorted(int(number) for number in numbers if _PARTITION.fullmatch(number))
 
 

@@ -3,9 +3,9 @@
 What makes it safe is the order. `init_transactions` fences earlier attempts of the task and ends their transactions;
 then the marker is read. A batch that is marked is not written again, but its rows are compared; one that is not marked,
 though the driver noted that all its partitions were written, is refused; otherwise rows and marker are committed
-together. However attempts, retries and drivers overlap, each commits through the same transactional id, so at most one
-commit for each query, partition and batch succeeds. The driver then checks that no earlier run of the batch had more
-partitions. docs/explanation/kafka-exactly-once.md says what this does not cover.
+together. All attempts commit through one transactional id, so at most one commit for each query, partition and batch
+succeeds. The driver then checks that no earlier run of the batch had more partitions.
+docs/explanation/kafka-exactly-once.md says what this does not cover.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from connectors.core.datasource import CommitMessage
+from connectors.core.datasource import CommitMessage, StreamTask
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.processes.pool import Cache
@@ -30,7 +30,7 @@ from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
 from connectors.kafka.schema import Columns
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Markers, for_each
 from connectors.kafka.sink.rows import records, time_range
-from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
+from connectors.kafka.sink.writer import TransactionalSink, with_dedup_headers
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
@@ -67,14 +67,14 @@ def finish_batch(settings: ExactlyOnce, query: str, batch: int, partitions: int,
         # All partitions that an earlier run may have had. Its tasks may outlive its driver: no task of this run
         # fences them there.
         highest = max(markers.partitions(), default=-1)
-        beyond = list(range(partitions, max(finished.width, highest + 1)))
+        beyond = list(range(partitions, max(finished.high_water, highest + 1)))
         for_each(fence, beyond)
         _check_beyond(markers.of(beyond, fenced=True), markers, batch, partitions)
     elif partitions != finished.partitions:
         # A change within a run is no replay either, unless another driver was at work meanwhile.
         beyond = [partition for partition in markers.partitions() if partition >= partitions]
         _check_beyond(markers.of(beyond), markers, batch, partitions)
-    markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
+    markers.note(Finished(max(finished.high_water, partitions), query_run, batch, partitions))
 
 
 def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, partitions: int) -> None:
@@ -86,11 +86,9 @@ def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, parti
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED",
             f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
-            f"{sum(marker.rows for marker in wrote.values())} rows of {len(wrote)} partitions beyond these",
+            f"{sum(marker.rows for marker in wrote.values())} rows of {len(wrote)} partitions beyond these, which are "
+            "in the topic twice now",
             f"groups {', '.join(groups[:_MOST_NAMED])}{more}",
-            "These rows are in the topic twice. Keep the number of partitions between a crash and the restart; it can "
-            "follow the number of cores, see docs/explanation/kafka-exactly-once.md. To go on as it is, delete these "
-            "groups.",
         )
 
 
@@ -113,11 +111,9 @@ class ExactlyOnce:
 
     @property
     def marker_topic(self) -> str:
-        """The topic of the markers' offsets."""
         return self.options.marker_topic or self.options.topic or ""
 
     def markers(self, query: str) -> Markers:
-        """Return the markers of a query."""
         return Markers(self.options.client, self.options.transactional_id_prefix, query, self.marker_topic)
 
     def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, query_run: str) -> KafkaCommitMessage:
@@ -174,14 +170,14 @@ class _TaskWrite:
         return marker
 
     def _check_marker(self, marker: Marker | None) -> int:
-        """Return the width so far; raise if a marker should exist and does not."""
+        """Return the high-water mark so far; raise if a marker should exist and does not."""
         task, least = self._task, self._task.partition + 1
         if marker is not None and self._query_run and self._first_batch < task.batch:
-            return max(marker.width, least)
+            return max(marker.high_water, least)
         finished = self._markers.finished()
         self._check_finished(finished, marker)
         if marker is not None:
-            return max(marker.width, least)
+            return max(marker.high_water, least)
         return least if task.batch == 0 else self._check_missing(finished)
 
     def _check_finished(self, finished: Finished, marker: Marker | None) -> None:
@@ -201,34 +197,26 @@ class _TaskWrite:
         if deleted and self._writes_if_missing:
             _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
             return
+        cause = "it was deleted" if deleted else "there were fewer partitions"
         raise DataLossError(
-            "KAFKA_LAYOUT_CHANGED",
-            f"{what}; nothing of it was written now",
-            f"group {self._id}",
-            "The marker was deleted. If the rows of this partition may come twice, run once with onMissingMarker=write."
-            if deleted
-            else f"Put the number of partitions back to {finished.partitions}; it can follow the number of cores.",
+            "KAFKA_LAYOUT_CHANGED", f"{what}: {cause}; nothing of it was written now", f"group {self._id}"
         )
 
     def _check_missing(self, finished: Finished) -> int:
-        """Return the width so far, for a partition without any marker; raise if an earlier batch must have left one."""
-        width = finished.width
-        if self._task.partition >= width > 0:
+        """Return the high-water mark for a partition without a marker; raise if an earlier batch must have left one."""
+        high_water = finished.high_water
+        if self._task.partition >= high_water > 0:
             return self._task.partition + 1  # more partitions than ever before
         if finished.comes_before(self._query_run, self._task.batch):
-            return width  # the marker expired, since no batch had so many partitions for long
+            return high_water  # the marker expired, since no batch had so many partitions for long
         what = (
             f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"
         )
         if not self._writes_if_missing:
-            raise OffsetError(
-                "KAFKA_MARKER_MISSING",
-                what,
-                f"group {self._id}",
-            )
+            raise OffsetError("KAFKA_MARKER_MISSING", what, f"group {self._id}")
         _log.warning("[KAFKA_MARKER_MISSING] %s; it is written (group %s)", what, self._id)
-        return max(width, self._task.partition + 1)
+        return max(high_water, self._task.partition + 1)
 
     def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> int:
         """Compare the rows of a batch that was written before; return their number."""
@@ -245,20 +233,14 @@ class _TaskWrite:
                 f"Partition {task.partition} of batch {task.batch} was written with {marker.rows} rows of the digest "
                 f"{marker.digest}, and now has {digest.rows} of {digest.text}",
                 f"group {self._id}",
-                "A repeated batch must have the same rows in the same partitions: no change of code, options, cores or "
-                "partitions between a crash and the restart, and no random or current values. Put it back as it was; "
-                "if that is not possible: docs/how-to/write-exactly-once.md.",
             )
         return digest.rows
 
     def _behind(self, what: str, group: str) -> OffsetError:
-        return OffsetError(
-            "KAFKA_CHECKPOINT_BEHIND",
-            f"Batch {self._task.batch} is about to be written, and {what}",
-            f"group {group}",
-        )
+        what = f"Batch {self._task.batch} is about to be written, and {what}"
+        return OffsetError("KAFKA_CHECKPOINT_BEHIND", what, f"group {group}")
 
-    def _commit(self, batches: Iterable[pa.RecordBatch], width: int) -> int:
+    def _commit(self, batches: Iterable[pa.RecordBatch], high_water: int) -> int:
         settings, task, transaction, digest = self._settings, self._task, self._transaction, Digest()
         numbers, dedup_headers = count(), settings.options.dedup_headers
         for batch in batches:
@@ -270,7 +252,7 @@ class _TaskWrite:
         transaction.begin()
         transaction.sink.finish()
         failpoint("kafka.rows_sent")
-        marker = Marker(task.batch, digest.rows, digest.text, width, settings.attempt)
+        marker = Marker(task.batch, digest.rows, digest.text, high_water, settings.attempt)
         offset = sdk().TopicPartition(settings.marker_topic, 0, task.batch + 1, marker.metadata())
         transaction.add_offset(offset, self._consumer.consumer_group_metadata())
         failpoint("kafka.marked")

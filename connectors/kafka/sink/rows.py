@@ -9,23 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.schema import (
-    ANY_PARTITION,
-    SINK,
-    Columns,
-    binary_column,
-    partition_column,
-    topic_names,
-)
+from connectors.kafka.schema import ANY_PARTITION, SINK, Columns, binary_column, partition_column, topic_names
 
 _NOW: Final = 0
 _MICROSECONDS_PER_MS: Final = 1000
 
-Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
+ProducerRecord = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
 """Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
 
 
-def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
+def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[ProducerRecord]:
     """Return the rows of a batch in the form of the client; raises for an illegal topic, partition, time or header."""
     rows = batch.num_rows
     topics = [columns.topic] * rows
@@ -62,7 +55,6 @@ def _times(batch: pa.RecordBatch) -> list[int]:
             f"A row has the timestamp {least // _MICROSECONDS_PER_MS} ms since 1970-01-01T00:00:00Z. Kafka has no "
             "times below 0, and 0 means now to the client",
             SINK,
-            "Use null for now, or a later time.",
         )
     return [_NOW if time is None else time // _MICROSECONDS_PER_MS for time in microseconds.to_pylist()]
 
@@ -87,17 +79,14 @@ def _header_lists(column: pa.Array) -> list[list[dict[str, Any] | None] | None]:
 def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:
     """Return key and value of a header by their order: their names may be in any case."""
     if pair is None:
-        raise _illegal_header("A header of a row is null", "Leave it out of the array.")
+        raise _illegal_header("is null")
     key, value = pair.values()
     if key is None:
-        raise _illegal_header("A header of a row has no key", "Fill it, or leave the header out.")
+        raise _illegal_header("has no key")
     if "\0" in key:
-        raise _illegal_header(
-            f"A header of a row has the key {key[:100]!r}, which has a NUL: the client would cut it there",
-            "Correct the column.",
-        )
+        raise _illegal_header(f"has the key {key[:100]!r}, which has a NUL: the client would cut it there")
     return key, value
 
 
-def _illegal_header(what: str, action: str) -> ConnectorError:
-    return ConnectorError("KAFKA_HEADER_KEY", what, SINK, action)
+def _illegal_header(problem: str) -> ConnectorError:
+    return ConnectorError("KAFKA_HEADER_KEY", f"A header of a row {problem}", SINK)

@@ -27,7 +27,7 @@ from connectors.core.retry import Outage
 from connectors.kafka.client.errors import (
     ENDED,
     LATE,
-    LastWord,
+    ConnectionErrors,
     RefusedRows,
     connector_error,
     named_error,
@@ -35,15 +35,12 @@ from connectors.kafka.client.errors import (
     size_of,
     unconfirmed,
 )
-from connectors.kafka.client.factory import client_exception, late_error, open_producer, why_late
+from connectors.kafka.client.factory import client_exception, open_producer, why_late
 from connectors.kafka.client.group_offsets import CALL_SECONDS
 from connectors.kafka.native import MOST_ROUNDS, NativeSink, UnsentLog, log_written_again, native_reason
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import MOST_TOPIC_BYTES, Columns
-from connectors.kafka.sink.rows import Record, records, time_range
-
-__all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
-__all__ += ["with_dedup_headers"]
+from connectors.kafka.sink.rows import ProducerRecord, records, time_range
 
 _log = logging.getLogger(__name__)
 
@@ -73,11 +70,11 @@ class RecordSink:
         """The first and the last timestamp of the task's records so far, in milliseconds; 0 where they have none."""
         self.late: str | None = None
         """The topic of the first record that failed, if it was not delivered in time."""
-        self._last_word = LastWord()
-        self._unsent, self._given = UnsentLog(), 0
+        self._connection_errors = ConnectionErrors()
+        self._unsent, self._produced = UnsentLog(), 0
         self._is_transactional = "transactional.id" in (own or {})
         self._is_idempotent = self._is_transactional or settings.is_idempotent
-        self._unconfirmed: list[Record] = []
+        self._unconfirmed: list[ProducerRecord] = []
         """Records that were reported as written without an offset, and later ones of their keys, in their order: see
         `connectors.kafka.native.writer`."""
         self._unconfirmed_keys: set[tuple[str, int, bytes]] = set()
@@ -118,13 +115,13 @@ class RecordSink:
 
     def _first_error(self) -> ConnectorError | None:
         if self._error is None and self._refused is not None:
-            self._error = self._last_word.explain(self._refused.error(self._times))
+            self._error = self._connection_errors.explain(self._refused.error(self._times))
         return self._error
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
-        self._last_word.receive_error(error)
-        self._error = self._error or self._last_word.refusal
+        self._connection_errors.receive_error(error)
+        self._error = self._error or self._connection_errors.refusal
 
     def begin(self) -> None:
         """Start another task: an authentication that failed since the last one may succeed by now."""
@@ -133,13 +130,13 @@ class RecordSink:
         except CredentialsError:
             self._error = self._refused = None
         self._times = (0, 0)
-        self._last_word.begin()
+        self._connection_errors.begin()
 
     def check(self) -> None:
         """Process the client's reports; raises the first error."""
         self._serve(0)
 
-    def send(self, records: Iterable[Record], times: tuple[int, int] = (0, 0)) -> None:
+    def send(self, records: Iterable[ProducerRecord], times: tuple[int, int] = (0, 0)) -> None:
         """Put records into the queue; wait while it is full. Raises the first error of any record so far.
 
         `times` are their first and last timestamp: reports of errors have none, and a callback for each record would
@@ -151,7 +148,7 @@ class RecordSink:
         refused = client_exception()
         produce = self.producer.produce
         repeats = self._is_idempotent and not self._is_transactional
-        before, number = self._given, 0
+        before, number = self._produced, 0
         for number, record in enumerate(records, 1):
             topic, key, value, partition, timestamp, headers = record
             report = partial(self._delivered, headers=headers) if repeats and headers else None  # it does not say them
@@ -160,7 +157,7 @@ class RecordSink:
                 try:
                     produce(topic, value, key, partition, report, None, timestamp, headers)
                 except BufferError:
-                    self._given = before + number - 1
+                    self._produced = before + number - 1
                     self._serve(0.1)
                 except refused as error:
                     if looked_up or not self._was_added(error.args[0], topic, partition):
@@ -169,12 +166,11 @@ class RecordSink:
                 else:
                     break
             if number % _POLL_RECORDS == 0:
-                self._given = before + number
+                self._produced = before + number
                 self._serve(0)
-        self._given = before + number
+        self._produced = before + number
 
-    def _refused_call(self, problem: Any, record: Record) -> ConnectorError:
-        """Return our error for a record that the client did not take."""
+    def _refused_call(self, problem: Any, record: ProducerRecord) -> ConnectorError:
         topic, key, value, partition, timestamp, _ = record
         name = problem.name()
         if name in ENDED:
@@ -222,7 +218,7 @@ class RecordSink:
         if (first := self._first_error()) is not None:
             raise first
         left = len(self.producer)
-        self._unsent.see(self._given, left)
+        self._unsent.note(self._produced, left)
         return left
 
     def finish(self) -> None:
@@ -240,7 +236,7 @@ class RecordSink:
         if self._unconfirmed:
             topic, partition = self._unconfirmed[0][0], self._unconfirmed[0][3]
             raise unconfirmed(record_place(topic, partition))
-        self._last_word.forget()
+        self._connection_errors.forget()
 
     def _drain(self) -> None:
         while self._serve(_SLICE_SECONDS, until_empty=True):
@@ -285,7 +281,7 @@ class TransactionalSink:
         if timeout is not None:
             raise timeout from None
         if late is not None and isinstance(error, ServiceUnavailableError):
-            raise why_late(self._settings, late, late_error(self._settings, error)) from None
+            raise why_late(self._settings, late, error) from None
 
     def _timeout(self, error: BaseException | None) -> ConnectorError | None:
         """Return the error for a transaction that was open too long, which is why the broker fenced its producer."""
@@ -293,14 +289,9 @@ class TransactionalSink:
         open_for = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         if not fenced or open_for < self._limit:
             return None
-        return ConnectorError(
-            "KAFKA_TRANSACTION_TIMEOUT",
-            f"A transaction was open for {open_for:.1f} s, and the broker ends one after {self._limit:g} s",
-            self._id,
-            "None of it becomes visible. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
-            "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers check "
-            "only every 10 s, so a little more than the limit may pass.",
-        )
+        # Brokers check only every 10 s, so a little more than the limit may pass.
+        what = f"A transaction was open for {open_for:.1f} s, and the broker ends one after {self._limit:g} s"
+        return ConnectorError("KAFKA_TRANSACTION_TIMEOUT", what, self._id)
 
     def fence(self) -> None:
         """End the open transaction of earlier holders of the id, and make all their further calls fail."""
@@ -317,7 +308,6 @@ class TransactionalSink:
         self.call(lambda: self.sink.producer.send_offsets_to_transaction([offset], group, CALL_SECONDS))
 
     def commit(self) -> None:
-        """Commit the transaction."""
         self.call(lambda: self.sink.producer.commit_transaction(CALL_SECONDS))
         self._began_at = None
 
@@ -377,7 +367,7 @@ def produce_batches(
             if isinstance(sink, NativeSink):
                 sink.send(batch, columns)
             else:
-                converted: Iterable[Record] = records(batch, columns)
+                converted: Iterable[ProducerRecord] = records(batch, columns)
                 converted = converted if task is None else with_dedup_headers(converted, task, numbers)
                 sink.send(converted, time_range(batch, columns))
             rows += batch.num_rows
@@ -385,7 +375,7 @@ def produce_batches(
     except ServiceUnavailableError as error:
         late = sink.late
         sink.discard()
-        raise (error if late is None else why_late(settings, late, late_error(settings, error))) from None
+        raise (error if late is None else why_late(settings, late, error)) from None
     except BaseException:
         sink.discard()
         raise
@@ -393,7 +383,9 @@ def produce_batches(
     return rows
 
 
-def with_dedup_headers(records: Iterable[Record], task: StreamTask, numbers: Iterator[int]) -> Iterator[Record]:
+def with_dedup_headers(
+    records: Iterable[ProducerRecord], task: StreamTask, numbers: Iterator[int]
+) -> Iterator[ProducerRecord]:
     """Add the headers of ``dedupHeaders``, which name query, batch, partition and row."""
     fixed = [
         ("spark.query", task.query.encode()),

@@ -1,8 +1,8 @@
-"""Consumers that a worker keeps from task to task, with the records they fetched beyond the end of the last range.
+"""Consumers that a worker retains from task to task, with the records they fetched beyond the end of the last range.
 
-A consumer that is not acquired soon is paused: else it would go on sending 200 requests a second for records that this
-worker may never read. With many workers, consecutive ranges of a partition go to different workers, and all of them
-would fetch all of it: a consumer whose prefetched records are never used is paused at once.
+A consumer that is not acquired soon is paused: it would send 200 requests a second for records that this worker may
+never read. With many workers, consecutive ranges of a partition go to different workers, and all of them would fetch
+all of it: a consumer whose prefetched records are never used is paused at once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ _DEFAULTS: Final = {
     # By default the client holds few records, and pauses for a second whenever it holds enough.
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "200000",
-    # Records fetched beyond the end of a range are wasted if another worker reads the next one: no more than one Arrow
-    # batch. Measured: as fast as with 64 MB, and a fifth faster for a stream's rows of 1 KB.
+    # Records fetched beyond the end of a range are wasted if another worker reads the next one. Measured: as fast as
+    # with 64 MB, and a fifth faster for a stream's rows of 1 KB.
     "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "4194304",
     # A consumer that turns to another partition waits up to this long for the pending response. Measured for ranges of
-    # 5 records in 50 partitions: 6.5 ms each instead of 12 with 10. The price: 185 empty requests a second, not 92,
-    # until it is paused.
+    # 5 records in 50 partitions: 6.5 ms each, with 10 ms 12. The price: 185 empty requests a second, not 92.
     "fetch.wait.max.ms": "5",
     # Between two batches a broker need not respond for each small record. Measured at 1,000 records a second, with
     # 64 KB and 10 ms: 0.26 of a processor instead of 0.40. With so few bytes a small range waits 5 ms at most.
@@ -117,7 +116,6 @@ class PooledConsumer:
         self._jumps = -1  # its first range continues none
 
     def match(self, part: OffsetRange, run: str) -> Match:
-        """Return how well it suits a range of a run."""
         if self.run == run and self._last_end == (part.topic_partition, part.start):
             return Match.CONTINUES
         if self.run == run and self.partition == part.topic_partition:
@@ -132,7 +130,6 @@ class PooledConsumer:
         self._jumps = 0 if self._last_end == (part.topic_partition, part.start) else self._jumps + 1
 
     def end(self) -> None:
-        """Note that the range has ended."""
         self._last_end = self.partition, self.position
         self.idle_since = time.monotonic()
         if self._jumps >= _MOST_JUMPS:
@@ -257,7 +254,6 @@ class ConsumerPool:
                 consumer.close()
 
     def close(self) -> None:
-        """Close all idle consumers."""
         with self._lock:
             idle, self._idle = self._idle, []
         for consumer in idle:

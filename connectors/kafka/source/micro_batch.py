@@ -95,7 +95,7 @@ class KafkaStream:
         self._targets: Offsets | None = None
         self._newest: Offsets = {}
         self._planned: Offsets = {}
-        self.run = _new_run()
+        self.run = secrets.token_hex(8)
         self._topic_ids: dict[str, str] = {}
         reader = TimeReader(options.client)
         self._times = times or RecordTimes(reader, reader.close)
@@ -138,7 +138,6 @@ class KafkaStream:
         return self._resolved
 
     def _latest(self, begin: Offsets, *, everything: bool) -> Offsets:
-        """Return the latest offsets, or the targets of a bounded run."""
         if self._available_now:
             if self._targets is None:
                 self._targets = self._not_before(begin, self._watch.fresh())
@@ -206,7 +205,7 @@ class KafkaStream:
         recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
         self._topic_ids |= ids
         if recreated:
-            self.run = _new_run()
+            self.run = secrets.token_hex(8)
         for partition, offset in sorted(begin.items()):
             if partition.topic in recreated and 0 < offset <= end.get(partition, -1):
                 self._report(
@@ -331,7 +330,6 @@ class KafkaStream:
             self._committer.commit(read_offset(end))
 
     def stop(self) -> None:
-        """End the threads and close the connections."""
         self._watch.stop()
         self._times.stop()
         if self._committer is not None:
@@ -339,13 +337,8 @@ class KafkaStream:
         self._lookup.stop()
 
 
-def _new_run() -> str:
-    return secrets.token_hex(8)
-
-
 def _changed(code: str, what: str) -> OffsetError:
-    action = "Stop and start the query; it goes on from its checkpoint."
-    return OffsetError(code, what, "trigger(availableNow=True)", action)
+    return OffsetError(code, what, "trigger(availableNow=True)")
 
 
 class LatestWatch:
@@ -409,7 +402,6 @@ class LatestWatch:
             return self._latest
 
     def stop(self) -> None:
-        """End the thread."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

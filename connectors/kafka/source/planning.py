@@ -74,11 +74,8 @@ def requested_offsets(
     offsets = lookup.at_time(times)
     for partition in sorted(offsets):
         if offsets[partition] < 0 and not latest_if_none:
-            raise OptionError(
-                "KAFKA_NO_OFFSET_FOR_TIMESTAMP",
-                f"No offset matched from request of topic-partition {partition} and timestamp {times[partition]}",
-                "startingOffsetsByTimestampStrategy",
-            )
+            what = f"No offset matched from request of topic-partition {partition} and timestamp {times[partition]}"
+            raise OptionError("KAFKA_NO_OFFSET_FOR_TIMESTAMP", what, "startingOffsetsByTimestampStrategy")
     return {partition: LATEST if offset < 0 else offset for partition, offset in offsets.items()}
 
 
@@ -106,7 +103,6 @@ def _check_assigned(
             f"{what}. Maybe topic partitions are created or deleted while the query is running. "
             f"Specified: {describe(named)} Assigned: {describe(partitions)}",
             where,
-            "Name every partition that is read, and no other; use -1 for latest and -2 for earliest.",
         )
 
 
@@ -121,7 +117,6 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition of the topic."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -202,10 +197,5 @@ def start_behind_end(partition: TopicPartition, start: int, end: int, *, resolve
     code = "KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
     if resolved:
         code = "KAFKA_RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"
-    return OffsetError(
-        code,
-        f"The start offset {start} of {partition} is greater than its end offset {end}",
-        "startingOffsets, endingOffsets",
-        "Begin at or before the end. If the topic was recreated, its offsets begin at 0 again; with "
-        "kafka.isolation.level=read_committed the end lies before the first open transaction.",
-    )
+    what = f"The start offset {start} of {partition} is greater than its end offset {end}"
+    return OffsetError(code, what, "startingOffsets, endingOffsets")

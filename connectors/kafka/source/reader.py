@@ -2,7 +2,7 @@
 
 The read ends when its position reaches the end of the range: by the record before it, by a record after it, or by the
 end of the partition. It never waits for the last offset, which may be a control record, an aborted one, or one that
-compaction has removed (as in risingwave's issues 25121 and 25258).
+compaction has removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from connectors.kafka.source.consumer_pool import (
 from connectors.kafka.source.planning import OffsetRange, start_behind_end
 
 _log = logging.getLogger(__name__)
-_ACTION: Final = "If you do not want your query to fail on such cases, set the source option failOnDataLoss to false."
 _WHAT: Final = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
     "Kafka or the topic may have been deleted before all the data in the topic was processed"
@@ -93,7 +92,6 @@ class PartitionReader:
         self._log = WaitLog(lambda: f"records from offset {self._position} of {self._partition} on")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
         self._resolve_ends()
         if self._position >= self._end:
             return
@@ -118,7 +116,7 @@ class PartitionReader:
             # Records that are skipped, and ends of aborted transactions, are progress too.
             if (self._position, consumer.position) != before or consumer.has_moved():
                 self._log.restart()
-                consumer.source.last_word.forget()
+                consumer.source.connection_errors.forget()
             else:
                 self._log.tick()
                 self._check_progress(self._log.seconds)
@@ -195,7 +193,7 @@ class PartitionReader:
             self._consumer.partition = None
 
     def _check_progress(self, seconds: float) -> None:
-        refusal = self._consumer.source.last_word.refusal
+        refusal = self._consumer.source.connection_errors.refusal
         if refusal is not None and seconds > self._refused_seconds:
             raise refusal
         timeout = self._options.poll_timeout
@@ -213,7 +211,7 @@ class PartitionReader:
                 self._gaps.available(min(_WATERMARK_SECONDS, rule.seconds))
             except ServiceUnavailableError as error:
                 if rule.gives_up(0, seconds):
-                    raise rule.ending(self._consumer.source.last_word.explain(error)) from None
+                    raise rule.ending(self._consumer.source.connection_errors.explain(error)) from None
                 self._failed_at = time.monotonic()
             else:
                 self._ask_at = time.monotonic() + _WATERMARK_SECONDS
@@ -223,7 +221,7 @@ class PartitionReader:
 def report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
     """Raise a `DataLossError` with the texts of Spark's own source; unless ``fail`` is set, log it as a warning."""
     if fail:
-        raise DataLossError(code, f"{_WHAT}. Reason: {reason}", where, _ACTION)
+        raise DataLossError(code, f"{_WHAT}. Reason: {reason}", where)
     _log.warning("[%s] %s. Reason: %s (%s)", code, _WHAT, reason, where)
 
 
@@ -294,7 +292,7 @@ class OffsetGapPolicy:
 
     def give_up(self, position: int, end: int, seconds: float) -> int:
         """Return ``end`` if the records up to it are lost, after nothing arrived for ``seconds``; else raise."""
-        explain = self._source.last_word.explain
+        explain = self._source.connection_errors.explain
         try:
             low, high = self.available() or (0, 0)
         except ServiceUnavailableError as error:
@@ -302,13 +300,8 @@ class OffsetGapPolicy:
         if high < end:  # the topic was recreated, or a leader lost records, since the range was planned
             self._report_loss(f"{self._part.topic_partition} ends at {high}, and was read up to {position}")
             return end
-        raise explain(
-            ServiceUnavailableError(
-                "KAFKA_POLL_TIMEOUT",
-                f"Nothing came for {seconds:g} s at offset {position}; the partition holds {low} to {high}",
-                str(self._part),
-            )
-        )
+        what = f"Nothing came for {seconds:g} s at offset {position}; the partition holds {low} to {high}"
+        raise explain(ServiceUnavailableError("KAFKA_POLL_TIMEOUT", what, str(self._part)))
 
     def available(self, seconds: float = _WATERMARK_SECONDS) -> tuple[int, int] | None:
         """Return the earliest and the latest offset; None if the partition does not exist."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.client.errors import LastWord, connector_error
+from connectors.kafka.client.errors import ConnectionErrors, connector_error
 from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
@@ -33,16 +33,13 @@ class PlainRecords(Fetched):
 
     @property
     def size(self) -> int:
-        """Bytes of the values."""
         return sum(map(len, self.messages))
 
     def cut(self, first: int, last: int) -> Self:
-        """Return some of the records."""
         return type(self)(self.messages[first:last])
 
     @classmethod
     def batch(cls, parts: Sequence[Self], partition: TopicPartition, *, headers: bool) -> pa.RecordBatch:
-        """Return the rows of several of these."""
         messages = [message for part in parts for message in part.messages]
         times = [message.timestamp() for message in messages]
         return record_batch(
@@ -77,12 +74,12 @@ _call_headers = operator.methodcaller("headers")
 class PlainSource:
     """A consumer of at most one partition; ``own`` settings win over the user's.
 
-    Records are released before `unassign` and `close`. ``last_word`` is what the client reported of its connections.
+    Records are released before `unassign` and `close`.
     """
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
-        self.last_word = LastWord()
-        self._consumer = open_consumer(settings, {**own, "error_cb": self.last_word.receive_error})
+        self.connection_errors = ConnectionErrors()
+        self._consumer = open_consumer(settings, {**own, "error_cb": self.connection_errors.receive_error})
         self._looked_up: set[TopicPartition] = set()
 
     def assign(self, partition: TopicPartition, position: int) -> None:
@@ -126,7 +123,6 @@ class PlainSource:
         return int(response.offset)
 
     def close(self) -> None:
-        """Close the connections."""
         self._consumer.close()
 
 

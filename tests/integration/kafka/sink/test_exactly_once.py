@@ -22,12 +22,13 @@ from confluent_kafka.admin import NewTopic
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
 from connectors.kafka.datasource import KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import check_columns
 from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch
-from connectors.kafka.sink.writer import RecordSink, StreamTask, TransactionalSink
+from connectors.kafka.sink.writer import RecordSink, TransactionalSink
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import (

@@ -24,12 +24,13 @@ from pyspark.sql.types import (
 )
 
 from connectors.core.arrow import arrow_schema
+from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.native import NativeSink, native_reason
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import HEADERS_TYPE, check_columns
-from connectors.kafka.sink.writer import StreamTask, close_sinks, produce_batches, stream_task
+from connectors.kafka.sink.writer import close_sinks, produce_batches, stream_task
 from tests.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 

@@ -536,7 +536,7 @@ def test_a_token_endpoint_that_is_away_is_an_error_that_passes_with_what_the_cli
     client = parse_read_options(options, {}, streaming=False).client
     with KafkaLookup(client, call_seconds=3.0) as lookup:
         end = time.monotonic() + PATIENCE
-        while lookup._last_word._last is None:  # else the time may be over before the client has tried
+        while lookup._connection_errors._last is None:  # else the time may be over before the client has tried
             assert time.monotonic() < end
             lookup._consumer.poll(0.01)
         with pytest.raises(ServiceUnavailableError, match=r"Failed to acquire SASL OAUTHBEARER token: .*connect"):

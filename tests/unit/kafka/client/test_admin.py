@@ -232,7 +232,7 @@ def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them(
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     with KafkaLookup(parse_read_options(given, {}, streaming=True).client, call_seconds=1.0) as asked:
         end = time.monotonic() + 60
-        while asked._last_word._last is None:  # else a second may pass before the client has tried
+        while asked._connection_errors._last is None:  # else a second may pass before the client has tried
             assert time.monotonic() < end
             asked._consumer.poll(0.01)
         with pytest.raises(ServiceUnavailableError, match=r"\[KAFKA_UNAVAILABLE\].*said last: .*Connection refused"):

@@ -451,7 +451,9 @@ def test_a_reader_keeps_what_the_client_says_of_its_connections() -> None:
     source = open_source(KafkaReadOptions(client=nowhere, group="g", poll_timeout_ms=1_000))
     unavailable = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
     end = time.monotonic() + 30
-    while (explained := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:
+    while (explained := str(source.connection_errors.explain(unavailable))) == str(
+        unavailable
+    ) and time.monotonic() < end:
         assert len(source.fetch(1, 0.1)) == 0
     source.close()
     assert "Connection refused" in explained

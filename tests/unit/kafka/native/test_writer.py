@@ -48,10 +48,10 @@ def test_only_records_that_were_taken_or_done_with_are_progress(caplog: pytest.L
     log = UnsentLog(lambda: now[0])
     # At 10 s one record was done with; at 14 s connections break, which the client reports through its queue.
     for now[0], given, queued in ((0.0, 20, 20), (10.0, 20, 19), (14.0, 20, 21), (14.1, 20, 19), (24.9, 20, 19)):
-        log.see(given, queued)
+        log.note(given, queued)
     assert caplog.messages == []
     now[0] = 25.0
-    log.see(20, 20)
+    log.note(20, 20)
     assert caplog.messages == ["[WAITING] A call has waited 15 s for brokers to acknowledge 19 records."]
 
 

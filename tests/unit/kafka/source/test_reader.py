@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, DataLossError, ServiceUnavailableError
-from connectors.kafka.client.errors import LastWord
+from connectors.kafka.client.errors import ConnectionErrors
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
@@ -57,7 +57,7 @@ class RefusingSource:
     """Gives ten records and, in the same fetch, an error; like the client, it cannot close while records are out."""
 
     def __init__(self) -> None:
-        self.last_word = LastWord()
+        self.connection_errors = ConnectionErrors()
         self.given_back: list[int] = []
         self.out_when_closed: set[int] | None = None
 
@@ -109,7 +109,7 @@ class ScriptedSource:
         positions: Sequence[int] = (-1001,),
         record_bytes: int = 1,
     ) -> None:
-        self.last_word = LastWord()
+        self.connection_errors = ConnectionErrors()
         self._fetches = list(fetches)
         self._ends = ends
         self._seconds = seconds
@@ -268,16 +268,18 @@ def test_a_coordinator_that_cannot_be_found_is_passed_over(scripted: Callable[..
 
 def test_rows_that_come_after_a_log_in_was_refused_are_read(scripted: Callable[..., ScriptedSource]) -> None:
     source = scripted(*[((), [])] * 5, (range(10), []))
-    source.last_word.receive("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"}')
+    source.connection_errors.receive(
+        "SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"}'
+    )
     assert offsets(0, 10) == list(range(10))
-    assert source.last_word.refusal is None
+    assert source.connection_errors.refusal is None
 
 
 def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
     scripted: Callable[..., ScriptedSource],
 ) -> None:
     source = scripted(seconds=0.01)
-    source.last_word.receive("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+    source.connection_errors.receive("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
     read = PartitionReader(PooledConsumer(SETTINGS, ""), OffsetRange("t", 0, 0, 10), SETTINGS, refused_seconds=0.1)
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
         next(read.batches())
@@ -285,6 +287,8 @@ def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
 
 def test_a_client_that_is_given_up_tells_what_it_said_last(scripted: Callable[..., ScriptedSource]) -> None:
     source = scripted(seconds=0.01)
-    source.last_word.receive("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
+    source.connection_errors.receive(
+        "_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server"
+    )
     with pytest.raises(ServiceUnavailableError, match=r"KAFKA_POLL_TIMEOUT.*said last: Failed to acquire SASL"):
         offsets(0, 10, replace(SETTINGS, poll_timeout_ms=100))

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from connectors.core.arrow import arrow_schema
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
-from connectors.kafka.schema import SCHEMA, SCHEMA_WITH_HEADERS, header_column, source_schema, time_column
+from connectors.kafka.schema import SCHEMA_WITH_HEADERS, header_column, time_column
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
@@ -46,11 +45,6 @@ def read(mock: MockKafka, start: int, end: int, *, headers: bool = False) -> pa.
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
     settings = KafkaReadOptions(client=client, group="check", include_headers=headers, poll_timeout_ms=10_000)
     return pa.Table.from_batches(read_range(OffsetRange("clocks", 2, start, end), settings))
-
-
-def test_27_columns_have_the_types_of_the_schema() -> None:
-    assert arrow_schema(source_schema(headers=False)) == SCHEMA
-    assert arrow_schema(source_schema(headers=True)) == SCHEMA_WITH_HEADERS
 
 
 def test_no_records_are_an_empty_batch() -> None:
