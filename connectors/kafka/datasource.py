@@ -1,4 +1,4 @@
-"""The ``kafka_py`` format: topics of Kafka as batch and as stream, with the options, columns and rules of Spark's own."""
+"""The ``kafka_py`` format: topics of Kafka as batch and as stream, with the options and columns of Spark's own."""
 
 from __future__ import annotations
 

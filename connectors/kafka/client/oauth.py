@@ -16,15 +16,7 @@ _log = logging.getLogger(__name__)
 _POLLS: Final = 500
 _POLL_SECONDS: Final = 0.01
 _SHORT: Final = 500
-_PERMANENT: Final = (
-    AttributeError,
-    FileNotFoundError,
-    ImportError,
-    LookupError,
-    NameError,
-    PermissionError,
-    TypeError,
-)
+_PERMANENT: Final = (AttributeError, FileNotFoundError, ImportError, LookupError, NameError, PermissionError, TypeError)
 """What a provider raises that is wrong in itself; everything else may be the network, and may pass."""
 _SECRET: Final = re.compile(
     r"""((?:secret|passw\w*|token|assertion|signature|credential|\bkey)["']?\s*[=:]\s*["']?)[^\s"'&,;)}]+"""

@@ -39,7 +39,10 @@ from connectors.kafka.schema import Event, Fetched, RecordHeaders, malformed_hea
 _log = logging.getLogger(__name__)
 
 TIME_CHECKED: Final = frozenset(
-    "2.10.0 2.10.1 2.11.0 2.11.1 2.12.0 2.12.1 2.13.0 2.13.2 2.14.0 2.14.2 2.15.0 2.15.1 2.16.0".split()
+    {
+        *("2.10.0", "2.10.1", "2.11.0", "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.13.2", "2.14.0", "2.14.2"),
+        *("2.15.0", "2.15.1", "2.16.0"),
+    }
 )
 """Checked by `tests.golden.librdkafka_record`."""
 

@@ -179,11 +179,7 @@ def reader_settings(options: KafkaClientOptions, user: ClientSettings) -> Client
 
 
 def client_settings(
-    options: KafkaClientOptions,
-    user: ClientSettings,
-    changed: Mapping[str, str],
-    refused: list[Refusal],
-    role: Role,
+    options: KafkaClientOptions, user: ClientSettings, changed: Mapping[str, str], refused: list[Refusal], role: Role
 ) -> ClientSettings:
     """Translate the settings of the user: ``changed`` has them with the changes and defaults of source or sink.
 

@@ -322,12 +322,7 @@ def parse_read_options(
     group = settings.get("group.id")
     prefix = options.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
     options = dataclasses.replace(
-        options,
-        strategy=strategy,
-        start=start,
-        end=end,
-        group=group or f"{prefix}-executor",
-        client=settings,
+        options, strategy=strategy, start=start, end=end, group=group or f"{prefix}-executor", client=settings
     )
     if options.group_id_prefix is not None and group is not None:
         warn_once("[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set.")
@@ -355,8 +350,7 @@ def _parse_strategy(subscribe: str | None, pattern: str | None, assign: str | No
         raise illegal(f"One of the following options must be specified for Kafka source: {_NAMES}", "Give one of them.")
     if len(texts) > 1:
         raise illegal(
-            f"Only one of the following options can be specified for Kafka source: {_NAMES}",
-            "Leave the others out.",
+            f"Only one of the following options can be specified for Kafka source: {_NAMES}", "Leave the others out."
         )
     if pattern is not None:
         return _parse_pattern(pattern)
@@ -412,8 +406,7 @@ def _class_of_java(pattern: str) -> str | None:
 def _parse_assign(text: str) -> Assign:
     if not text.startswith("{"):
         raise illegal(
-            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'",
-            _ASSIGN_EXAMPLE,
+            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'", _ASSIGN_EXAMPLE
         )
     try:
         partitions = parse_assignment(text)

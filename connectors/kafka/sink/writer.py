@@ -345,10 +345,7 @@ close_sinks: Final = _sinks.close
 
 
 def produce_batches(
-    batches: Iterable[pa.RecordBatch],
-    columns: Columns,
-    settings: ClientSettings,
-    task: StreamTask | None = None,
+    batches: Iterable[pa.RecordBatch], columns: Columns, settings: ClientSettings, task: StreamTask | None = None
 ) -> int:
     """Write all rows of some batches, wait until all are acknowledged, and return their number.
 
