@@ -155,10 +155,9 @@ class KafkaBatchWriter(BatchWriter):
         self._columns = columns
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        from connectors.kafka.sink.exactly_once import KafkaCommitMessage  # noqa: PLC0415 - readers do without
-        from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - as above
+        from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - readers do without
 
-        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client))
+        return CommitMessage(produce_batches(batches, self._columns, self._client))
 
 
 class KafkaStreamWriter(StreamWriter):
@@ -175,13 +174,13 @@ class KafkaStreamWriter(StreamWriter):
         self._exactly_once = ExactlyOnce(options, columns, attempt) if options.exactly_once else None
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        from connectors.kafka.sink.exactly_once import KafkaCommitMessage, query_run  # noqa: PLC0415 - readers do without
+        from connectors.kafka.sink.exactly_once import query_run  # noqa: PLC0415 - readers do without
         from connectors.kafka.sink.writer import produce_batches, stream_task  # noqa: PLC0415 - as above
 
         if self._exactly_once is not None:
             return self._exactly_once.write(batches, stream_task(), query_run())
         task = stream_task() if self._options.dedup_headers else None
-        return KafkaCommitMessage(produce_batches(batches, self._columns, self._options.client, task))
+        return CommitMessage(produce_batches(batches, self._columns, self._options.client, task))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Check, for exactly once, that no more partitions than these have written the batch; see `finish_batch`."""
@@ -189,9 +188,8 @@ class KafkaStreamWriter(StreamWriter):
 
         if self._exactly_once is None:
             return
-        written = [message for message in messages if isinstance(message, KafkaCommitMessage) and message.query]
-        runs = {(message.query, message.query_run) for message in written}
-        for query, run in runs:
+        written = [message for message in messages if isinstance(message, KafkaCommitMessage)]
+        for query, run in {(message.query, message.query_run) for message in written}:
             finish_batch(self._exactly_once, query, batchId, len(messages), run)
 
 

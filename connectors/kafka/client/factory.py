@@ -1,18 +1,28 @@
-"""Make the clients of confluent-kafka; an `OptionError` says that librdkafka refuses a setting.
+"""Make the clients of confluent-kafka, with the tokens of SASL OAUTHBEARER.
+
+An `OptionError` says that librdkafka refuses a setting.
 
 The package is imported with the first client: that takes 0.1 s or more, and tasks on the fast path do without it.
 """
 
 from __future__ import annotations
 
+import importlib
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kafka.client.errors import connector_error, gone, setting_refused
+from connectors.core.errors import (
+    ConnectorError,
+    CredentialsError,
+    OptionError,
+    ServiceUnavailableError,
+    SourceGoneError,
+)
+from connectors.kafka.client.errors import AUTHENTICATION, connector_error, gone, setting_refused
 from connectors.kafka.client.log import LOGGER
-from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
 
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     import confluent_kafka
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _LATE_SECONDS: Final = 5.0
 
@@ -31,6 +42,17 @@ OWN_CONSUMER_SETTINGS: Final = {
 }
 _NOT_OF_ADMINS: Final = ("fetch.", "queued.", "session.", "heartbeat.", "trans", "group.id", "isolation.", "check.crcs")
 """How the names begin of settings about which an admin client warns."""
+
+_TOKEN_POLLS: Final = 500
+_TOKEN_POLL_SECONDS: Final = 0.01
+_SHORT: Final = 500
+_PERMANENT: Final = (AttributeError, FileNotFoundError, ImportError, LookupError, NameError, PermissionError, TypeError)
+"""What a provider raises that is wrong in itself; everything else may be the network, and may pass."""
+_SECRET: Final = re.compile(
+    r"""((?:secret|passw\w*|token|assertion|signature|credential|\bkey)["']?\s*[=:]\s*["']?)[^\s"'&,;)}]+"""
+    r"""|(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}|\beyJ[\w-]+\.[\w.-]+""",
+    re.IGNORECASE,
+)
 
 
 def sdk() -> Any:
@@ -113,3 +135,68 @@ def is_group_denial(message: Any) -> bool:
     """Return whether an event says that the right to use the group is missing."""
     error = message.error()
     return error is not None and error.name() == "GROUP_AUTHORIZATION_FAILED"
+
+
+class TokenCallback:
+    """What librdkafka calls when it needs a token; ``path`` is the ``module:Class`` that gives them."""
+
+    def __init__(self, path: str) -> None:
+        self._where = f"tokenProvider={path}"
+        module, _, name = path.partition(":")
+        try:
+            provider = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            what = f"The class {path} cannot be imported: {error}"
+            raise OptionError("KAFKA_TOKEN_PROVIDER", what, "tokenProvider") from None
+        try:
+            self._provider = provider()
+        except Exception as error:  # noqa: BLE001 - a class of the user's may raise anything
+            raise self._failed(error) from None
+        self._called = False
+        self._succeeded = False
+        self._failure: Exception | None = None
+
+    def __call__(self, _config: str) -> tuple[Any, ...]:
+        """Return a token, when it expires, the principal, and extensions."""
+        self._called = True
+        try:
+            token, expires, *rest = self._provider.token()
+            principal = rest[0] if rest else ""
+            extensions = rest[1] if len(rest) > 1 else {}
+            refuse_nul("the token, the principal or an extension", token, principal, *extensions, *extensions.values())
+            result = token, float(expires), principal, extensions
+        except Exception as error:
+            # The client only learns that there was an error, and asks again in ten seconds.
+            self._failure = error
+            if self._succeeded:
+                _log.warning("%s The old token is used until it expires.", self._failed(error))
+            raise
+        self._succeeded, self._failure = True, None
+        return result
+
+    def problem(self, error: Any) -> ConnectorError:
+        """Return our error for the ``KafkaError`` of a client that could not be made."""
+        if error.name() not in AUTHENTICATION:
+            return setting_refused(error.str())
+        if self._failure is not None:
+            return self._failed(self._failure)
+        if not self._called:
+            return OptionError("KAFKA_TOKEN_PROVIDER", "The client asks for no token", self._where)
+        if self._succeeded:
+            what = "The token has expired, or it or its extensions do not have the form of RFC 7628"
+            return CredentialsError("KAFKA_TOKEN_UNUSABLE", what, self._where)
+        return ServiceUnavailableError("KAFKA_TOKEN_FAILED", "There was no token for ten seconds", self._where)
+
+    def _failed(self, error: Exception) -> ConnectorError:
+        text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
+        kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
+        return kind("KAFKA_TOKEN_FAILED", f"There is no token: {type(error).__name__}: {text}", self._where)
+
+    def serve_first(self, client: Any) -> None:
+        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this."""
+        for _ in range(_TOKEN_POLLS):
+            if self._called:
+                break
+            client.poll(_TOKEN_POLL_SECONDS)
+        if self._failure is not None:
+            raise self._failed(self._failure)

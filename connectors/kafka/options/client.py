@@ -25,6 +25,7 @@ from connectors.kafka.options import jvm_compat as jvm
 
 _log = logging.getLogger(__name__)
 _TOKEN_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a name
+_LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
 _UNPROTECTED: Final = "[KAFKA_UNPROTECTED] With %s %s."
 _READABLE: Final = {"PLAIN", "OAUTHBEARER"}  # these send the secret itself
 
@@ -208,7 +209,9 @@ def client_settings(
         secret["ssl.key.pem"] = Secret(_pem_lines(secret["ssl.key.pem"].reveal()))
     if (jaas := secret.pop("sasl.jaas.config", None)) is not None:
         jvm.apply_jaas_config(jaas.reveal(), plain, secret)
-    jvm.apply_login_handler(plain)
+    if (handler := plain.pop(_LOGIN_HANDLER, None)) is not None:
+        jvm.check_login_handler(handler)
+        plain["sasl.oauthbearer.method"] = "oidc"  # which is built into librdkafka
     _check_tokens(plain, options.token_provider)
     _check_transport(plain)
     settings = ClientSettings(
@@ -255,8 +258,7 @@ def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
     """Raise one error for all settings that are refused, by the pack or by librdkafka."""
     from connectors.kafka.native.library import unknown_settings  # noqa: PLC0415 - which imports options
 
-    handler = "sasl.login.callback.handler.class"  # translated later
-    unknown = unknown_settings({name: value for name, value in plain.items() if name != handler})
+    unknown = unknown_settings({name: value for name, value in plain.items() if name != _LOGIN_HANDLER})
     if refused or unknown:
         code = "OPTION_ILLEGAL" if refused else "KAFKA_SETTING"
         whats, actions = (dict.fromkeys(texts) for texts in zip(*refused, *unknown, strict=True))

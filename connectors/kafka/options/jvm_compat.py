@@ -188,11 +188,8 @@ def _apply(
             plain[setting] = values[name]
 
 
-def apply_login_handler(plain: dict[str, str]) -> None:
-    """Replace the login handler of OIDC, which is built into librdkafka; refuse others, of the JVM."""
-    handler = plain.pop("sasl.login.callback.handler.class", None)
-    if handler is None:
-        return
+def check_login_handler(handler: str) -> None:
+    """Refuse a login handler other than that of OIDC."""
     if not _is_class(handler, *_OIDC_HANDLERS):
         raise illegal(
             f"The login handler {handler[:_SHORT]} is a class of the JVM",
@@ -201,7 +198,6 @@ def apply_login_handler(plain: dict[str, str]) -> None:
             if f".{_MSK}." in f".{handler}"
             else "Give tokenProvider=module:Class with a class of Python.",
         )
-    plain["sasl.oauthbearer.method"] = "oidc"
 
 
 def _is_class(name: str, *classes: str) -> bool:

@@ -94,11 +94,11 @@ def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, parti
 
 @dataclass
 class KafkaCommitMessage(CommitMessage):
-    """What a task reports to the driver; the ids of query and run are empty unless exactly once."""
+    """What a task of an exactly-once write reports to the driver."""
 
-    query: str = ""
-    skipped: bool = False
-    query_run: str = ""
+    query: str
+    skipped: bool
+    query_run: str
 
 
 @dataclass(frozen=True, slots=True)

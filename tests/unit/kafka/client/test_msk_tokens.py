@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.oauth import TokenCallback
+from connectors.kafka.client.factory import TokenCallback
 from tests.support.docs_facts import Page
 
 ROOT = Path(__file__).parents[4]

@@ -11,9 +11,8 @@ import pytest
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
-from connectors.kafka.client.factory import open_consumer, sdk
+from connectors.kafka.client.factory import TokenCallback, open_consumer, sdk
 from connectors.kafka.client.group_offsets import GroupCommitter
-from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import parse_read_options
