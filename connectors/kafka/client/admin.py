@@ -280,7 +280,6 @@ class KafkaLookup:
             consumer.close()
 
     def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Return the offsets that the group has committed, of the partitions that have one."""
         asked = [sdk().TopicPartition(*partition) for partition in partitions]
 
         def ask() -> list[Any]:

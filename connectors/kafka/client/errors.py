@@ -240,7 +240,6 @@ def no_transactions(where: str) -> ConnectorError:
 
 
 def unconfirmed(where: str) -> ServiceUnavailableError:
-    """Return the error for records that the client considers written, and no broker has confirmed."""
     what = (
         "The client considers records written, but no broker has confirmed it; most often the leader of their "
         "partition is new, or its replicas are slow"
@@ -279,7 +278,6 @@ class RefusedRows:
             self._most_bytes, self._largest = size, f"{_sized('key', key_bytes)} and {_sized('value', value_bytes)}"
 
     def accepts(self, name: str, topic: str, partition: int | None) -> bool:
-        """Return whether a row that was refused with this error belongs here."""
         return (name, topic, partition) == (self.name, self.topic, self.partition)
 
     def replaced_by(self, name: str) -> bool:

@@ -40,8 +40,19 @@ _log = logging.getLogger(__name__)
 
 TIME_CHECKED: Final = frozenset(
     {
-        *("2.10.0", "2.10.1", "2.11.0", "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.13.2", "2.14.0", "2.14.2"),
-        *("2.15.0", "2.15.1", "2.16.0"),
+        "2.10.0",
+        "2.10.1",
+        "2.11.0",
+        "2.11.1",
+        "2.12.0",
+        "2.12.1",
+        "2.13.0",
+        "2.13.2",
+        "2.14.0",
+        "2.14.2",
+        "2.15.0",
+        "2.15.1",
+        "2.16.0",
     }
 )
 """Checked by `tests.golden.librdkafka_record`."""
@@ -86,7 +97,6 @@ def _field(pointers: Pointers, offset: int) -> Numbers:
 
 
 def _half(pointers: Pointers, offset: int) -> npt.NDArray[np.int32]:
-    """Return the lower half of such a word."""
     return (_field(pointers, offset) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
 
 
@@ -183,7 +193,6 @@ class NativeRecords(Fetched):
         )
 
     def free(self) -> None:
-        """Release the records to the client."""
         destroy_messages(self.pointers)
         self.pointers = self.pointers[:0]
 
@@ -212,12 +221,10 @@ def _times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
 
 
 def _private_times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
-    """Return what stands at the place of the time of each record."""
     return _field(pointers, _TIME), (_field(pointers, _TIME_TYPE) >> 32).astype(np.int32)
 
 
 def _public_times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
-    """Return what the client's function says of the time of each record."""
     kinds = np.zeros(len(pointers), np.int32)
     first, size = kinds.ctypes.data, kinds.itemsize
     places = range(first, first + size * len(kinds), size)
@@ -334,6 +341,5 @@ class NativeSource:
         return int(offset)
 
     def close(self) -> None:
-        """Close the connections; every record was released."""
         self._library.rd_kafka_queue_destroy(self._queue)
         self._library.rd_kafka_destroy_flags(self._client, _NO_CONSUMER_CLOSE)

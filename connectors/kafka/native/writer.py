@@ -112,7 +112,6 @@ class Batching:
 
 
 def batching_of(settings: Mapping[str, str]) -> Batching:
-    """Return the batching that goes with the settings of a producer."""
     linger = max(number_of(settings, name, 0) for name in LINGER_SETTINGS)
     timeouts = (number_of(settings, name, 0) for name in TIMEOUT_SETTINGS)
     timeout = min((value for value in timeouts if value > 0), default=math.inf)
@@ -240,7 +239,6 @@ class NativeSink:
             self._unconfirmed_keys.update((topic, partition, key) for _, _, key in records if key is not None)
 
     def _refused(self, event: int, message: int, topic: str, partition: int) -> RefusedRows:
-        """Return the records of an event that have its error; where the broker has named some, these."""
         refused = RefusedRows(*self._named(_number_at(message)), topic, partition)
         while message:
             name, text = self._named(_number_at(message))

@@ -243,7 +243,6 @@ class RecordSink:
             pass
 
     def purge(self) -> None:
-        """Drop what is still in the queue."""
         self._error = self._refused = None
         self.producer.purge()
         with contextlib.suppress(ConnectorError):
@@ -304,7 +303,6 @@ class TransactionalSink:
             self._began_at = time.monotonic()
 
     def add_offset(self, offset: Any, group: Any) -> None:
-        """Put an offset of a group, as its consumer describes it, into the transaction."""
         self.call(lambda: self.sink.producer.send_offsets_to_transaction([offset], group, CALL_SECONDS))
 
     def commit(self) -> None:

@@ -62,11 +62,9 @@ class Bounds:
 
     @property
     def cut_offsets(self) -> bool:
-        """Whether a part of a partition may be left out."""
         return self.first > 0 or self.end < _LARGEST or self.since is not None
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Return whether records of a partition can match."""
         return all(test(partition) for test in self.tests)
 
     def cut(self, ranges: Iterable[OffsetRange], lookup: KafkaLookup) -> list[OffsetRange]:
@@ -132,7 +130,6 @@ def _partition_test(column: str, test: Callable[[Any, Any], bool], value: Any) -
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
-    """Return the ranges of a batch read within the bounds of its filters."""
     with contextlib.closing(RetryingLookup(options)) as patient:
         return patient.ask(lambda lookup: _plan(options, bounds, lookup))
 

@@ -191,7 +191,6 @@ class PooledConsumer:
             self.source.unassign()
 
     def close(self) -> None:
-        """Drop what was fetched ahead, and close the connections."""
         self._drop_ahead()
         self.source.close()
 
@@ -229,7 +228,6 @@ class ConsumerPool:
         return consumer
 
     def release(self, consumer: PooledConsumer) -> None:
-        """Keep a consumer for the next range, for a while."""
         consumer.end()
         with self._lock:
             self._idle.append(consumer)

@@ -325,7 +325,6 @@ class KafkaStream:
             )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Commit the end of a finished batch to the group, if there is one."""
         if self._committer is not None and not is_sentinel(end):
             self._committer.commit(read_offset(end))
 

@@ -154,7 +154,6 @@ def _cut_by_size(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange
 
 
 def _share(size: int, total: int, wanted: int) -> int:
-    """Return a proportional share, rounded half up, at least one."""
     return max(int(size / total * wanted + 0.5), 1)
 
 

@@ -128,7 +128,6 @@ class PartitionReader:
             consumer.pause()  # nothing follows in this run, and what the next range asks waits behind an empty fetch
 
     def free(self) -> None:
-        """Release the gathered records to the client."""
         for records in self._gathered:
             records.free()
         self._gathered = []
