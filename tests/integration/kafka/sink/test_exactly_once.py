@@ -22,7 +22,7 @@ from confluent_kafka.admin import NewTopic
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connectors.core.datasource import StreamTask
+from connectors.core.datasource import CommitMessage, StreamTask
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
 from connectors.kafka.datasource import KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
@@ -167,7 +167,8 @@ class Driver:
 
 def rows_and_repeats(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:
     """How many rows each task has, and whether an earlier attempt had written them."""
-    return [(each.rows, each.skipped) for each in messages if isinstance(each, KafkaCommitMessage)]
+    reports = [message for message in messages if isinstance(message, CommitMessage)]
+    return [(report.rows, isinstance(report, KafkaCommitMessage) and report.skipped) for report in reports]
 
 
 @pytest.mark.parametrize(("kind", "finished"), [(FailsWhenCommitted, 0), (FailsToCommit, -1)])
