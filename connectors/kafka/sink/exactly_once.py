@@ -197,7 +197,7 @@ class _TaskWrite:
         if deleted and self._writes_if_missing:
             _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
             return
-        cause = "it was deleted" if deleted else "there were fewer partitions"
+        cause = "the marker was deleted" if deleted else "the earlier run had fewer partitions"
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED", f"{what}: {cause}; nothing of it was written now", f"group {self._id}"
         )
