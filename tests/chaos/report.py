@@ -73,14 +73,14 @@ MOVED = "killed within a batch, which another version of Spark finishes"
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
 BY_TESTS = (
-    ("disk full, read-only, failing at any call", "tests/unit/spool/store/test_refusing_disk.py"),
-    ("a ledger or spool file torn at any byte, a bit flipped", "tests/unit/spool/ledger/test_damage.py"),
+    ("disk full, read-only, failing at any call", "tests/unit/spool/store/test_disk.py"),
+    ("a ledger or spool file torn at any byte, a bit flipped", "tests/unit/spool/ledger/test_recovery.py"),
     ("power loss: what was not synced is gone", "tests/chaos/power_loss.py"),
     ("clocks that jump", "tests/unit/spool/store/test_object_store_pauses.py"),
     ("duplicates, redelivery after the ack, lost acks", "tests/integration/pubsub"),
-    ("files of a spool deleted, swapped, linked, foreign", "tests/unit/spool/ledger/test_damage.py"),
+    ("files of a spool deleted, swapped, linked, foreign", "tests/unit/spool/ledger/test_recovery.py"),
     ("every pair of old, new, copied and foreign checkpoint and spool", "tests/unit/spool/stream/test_mixes.py"),
-    ("two queries on one spool", "tests/unit/spool/ledger/test_fencing.py"),
+    ("two queries on one spool", "tests/unit/spool/ledger/test_records.py"),
     ("task retries, a zombie after an abort", "tests/contract"),
     ("throttling and expired credentials", "tests/integration/kinesis"),
 )

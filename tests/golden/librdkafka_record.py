@@ -2,7 +2,7 @@
 
 It installs each version that `TIME_CHECKED` names, and lets it read two topics of a real broker: one has the times of
 the producer, the other those of the broker. What stands at the private place is held against the public function, for
-every record. `tests/unit/kafka/native/test_reader.py` compares the record, librdkafka.json, with the list.
+every record. `tests/unit/kafka/native/test_library.py` compares the record, librdkafka.json, with the list.
 """
 
 from __future__ import annotations

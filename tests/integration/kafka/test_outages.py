@@ -203,15 +203,3 @@ def test_the_timeouts_of_the_client_keep_their_meaning(kafka: MockKafkaProcess) 
         with kafka.stalled(), pytest.raises(ServiceUnavailableError) as caught:
             write(kafka, **{name: "1000"})
         assert "retryTimeout" not in str(caught.value)
-
-
-def test_the_time_of_a_record_follows_from_retry_timeout() -> None:
-    def milliseconds(**options: str) -> str | None:
-        raw = {"kafka.bootstrap.servers": "b:9092", "topic": "t", **options}
-        return parse_write_options(raw, {}, streaming=True).client.get("delivery.timeout.ms")
-
-    assert milliseconds() == "600000"
-    assert milliseconds(retryTimeout="1m") == "60000"
-    assert milliseconds(deliveryGuarantee="exactly_once") == "600000"
-    assert milliseconds(deliveryGuarantee="exactly_once", retryTimeout="1h") == "900000"
-    assert milliseconds(**{"kafka.delivery.timeout.ms": "7000"}) == "7000"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import OffsetError
-from connectors.core.offsets import SENTINEL, is_sentinel
 from connectors.kafka.offsets import Offsets, TopicPartition, end_offset, read_offset, resolved_start
 from tests.support.alterations import alterations, json_text
 
@@ -105,10 +104,3 @@ def test_an_offset_nested_without_end_is_malformed() -> None:
         read_offset({"a": deep, "v": 1})
     while isinstance(deep, dict):  # else its end would recurse
         deep = deep["0"]
-
-
-def test_only_the_sentinel_itself_is_the_sentinel() -> None:
-    assert is_sentinel(dict(SENTINEL))
-    others: list[Any] = [altered for _, altered in alterations(dict(SENTINEL))]
-    for offset in [*others, [], None, "initial", {"initial": 1, "v": 1}, {"initial": True, "v": 1.0}]:
-        assert not is_sentinel(offset), offset

@@ -350,41 +350,6 @@ def test_authorities_that_cannot_be_read_are_named_with_their_option(tmp_path: P
         assert str(path) in str(caught.value)
 
 
-# -- options ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "names"),
-    [
-        ({**LOGINS[0], **LOGINS[1]}, "OPTION_CONFLICT", ("basic.auth.user.info", "bearer.auth.token")),
-        ({"basic.auth.user.info": "canary"}, "OPTION_ILLEGAL", ("basic.auth.user.info", "colon")),
-        ({"basic.auth.user.info": ":canary"}, "OPTION_ILLEGAL", ("basic.auth.user.info", "user")),
-        ({"bearer.auth.token": "canary token"}, "OPTION_ILLEGAL", ("bearer.auth.token",)),
-        ({"bearer.auth.token": "canary-\xe9"}, "OPTION_ILLEGAL", ("bearer.auth.token",)),
-        ({"bearer.auth.token": "canary\nX-Evil: 1"}, "OPTION_ILLEGAL", ("bearer.auth.token",)),
-        ({**LOGINS[0], "basic.auth.credentials.source": "URL"}, "OPTION_ILLEGAL", ("credentials.source", "USER_INFO")),
-        ({"basic.auth.credentials.source": "USER_INFO"}, "OPTION_CONFLICT", ("credentials.source", "user.info")),
-        ({"ssl.key.location": "/k"}, "OPTION_CONFLICT", ("ssl.key.location", "ssl.certificate.location")),
-        ({"ssl.key.password": "canary"}, "OPTION_CONFLICT", ("ssl.key.password", "ssl.certificate.location")),
-        ({"address": "http://a", "ssl.ca.location": "/c"}, "OPTION_CONFLICT", ("ssl.ca.location", "address")),
-        ({"address": "http://a:8081,http://b:8081"}, "OPTION_ILLEGAL", ("address",)),
-        ({"address": "http://a:port"}, "OPTION_ILLEGAL", ("address",)),
-        ({"address": "http://a:8081/?x=1"}, "OPTION_ILLEGAL", ("address",)),
-        ({"address": "http://a:8081/#x"}, "OPTION_ILLEGAL", ("address",)),
-        ({"address": "http://[::1"}, "OPTION_ILLEGAL", ("address",)),
-        ({"address": "http://a b"}, "OPTION_ILLEGAL", ("address",)),
-    ],
-)
-def test_options_that_contradict_each_other_or_cannot_work_are_refused(
-    options: dict[str, str], code: str, names: tuple[str, ...]
-) -> None:
-    with pytest.raises(OptionError) as caught:
-        parse_registry_options({"address": "https://registry:8081", **options})
-    assert caught.value.code == code
-    assert not [name for name in names if name not in str(caught.value)]
-    assert "canary" not in str(caught.value)
-
-
 def test_a_login_from_the_environment_with_a_line_end_is_sent_without_it(
     server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,18 +359,6 @@ def test_a_login_from_the_environment_with_a_line_end_is_sent_without_it(
     user = {"basic.auth.user.info": "me:p\xe4ss:word", "basic.auth.credentials.source": "USER_INFO"}
     assert registry(server.address, **user).latest("basic").schema_id == 1
     assert server.authorizations[-1] == "Basic bWU6cMOkc3M6d29yZA=="
-
-
-@pytest.mark.parametrize("login", [{"basic.auth.user.info": "me:canary"}, {"bearer.auth.token": "canary"}])
-def test_a_login_is_not_sent_by_plain_http_to_another_machine_unless_that_is_allowed(login: dict[str, str]) -> None:
-    for address in ("http://registry:8081", "HTTP://10.0.0.1:8081", "http://localhost.evil:8081"):
-        with pytest.raises(OptionError, match=r"^\[OPTION_CONFLICT\].*plain http to") as caught:
-            parse_registry_options({"address": address, **login})
-        assert "canary" not in str(caught.value)
-        assert parse_registry_options({"address": address}).address
-        assert parse_registry_options({"address": address, "allowInsecure": "true", **login}).allow_insecure
-    for address in ("http://127.0.0.1:8081", "http://[::1]:8081", "http://localhost:8081", "https://registry"):
-        assert parse_registry_options({"address": address, **login}).address
 
 
 def test_a_login_for_this_machine_does_not_go_through_a_proxy(

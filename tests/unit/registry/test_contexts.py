@@ -186,34 +186,6 @@ def test_a_schema_is_registered_in_the_context_of_its_subject(server: SchemaRegi
     assert call(pa.array([PAIR])).to_pylist() == [{"a": 7, "b": 8}]
 
 
-@pytest.mark.parametrize(
-    ("given", "subject", "expected"),
-    [
-        ({"topic": "orders"}, ":.staging:", ":.staging:orders-value"),
-        ({"topic": ":.staging:orders"}, None, ":.staging:orders-value"),
-        ({"topic": ":.staging:orders", "subject.name.strategy": "TopicRecordNameStrategy"}, None,
-         ":.staging:orders-shop.Pair"),
-        ({"topic": ":.staging:orders", "subject.name.strategy": "RecordNameStrategy"}, None, ":.staging:shop.Pair"),
-        ({"subject.name.strategy": "RecordNameStrategy"}, ":.staging", ":.staging:shop.Pair"),
-        ({"topic": ":.staging:orders"}, ":.staging:", ":.staging:orders-value"),
-    ],
-)  # fmt: skip
-def test_a_strategy_names_subjects_in_the_context_that_topic_or_subject_gives(
-    server: SchemaRegistryServer, given: dict[str, str], subject: str | None, expected: str
-) -> None:
-    schema = json.dumps({**A_B, "name": "shop.Pair"})
-    server.register(expected, text='"int"', schema_type="AVRO")
-    server.register(expected, text=schema, schema_type="AVRO")
-    guid = server.guid(2, ":.staging:")
-    header = {**given, "schema.id.serializer": "header"}
-    assert encode_call(schema, header, subject, server.address).header == ("__value_schema_id", b"\1" + guid)
-
-
-def test_two_contexts_of_topic_and_subject_contradict_each_other(server: SchemaRegistryServer) -> None:
-    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*topic"):
-        encode_call('"int"', {"topic": ":.a:orders"}, ":.b:", server.address)
-
-
 def test_a_subject_that_the_registry_finds_in_another_context_is_named(server: SchemaRegistryServer) -> None:
     # Confluent's looks for a subject in all contexts; its ids would be read as those of the default one.
     avro(server, STAGING, A_B)

@@ -64,15 +64,3 @@ def test_columns_that_are_no_headers_are_refused_by_their_type(kind: pa.DataType
     for column in (pa.array([], kind), pa.nulls(2, kind)):
         with pytest.raises(ColumnTypeError, match=r"DATATYPE_MISMATCH.*MAP<STRING, BINARY>.*includeHeaders"):
             headers_by_name(column)
-
-
-@pytest.mark.parametrize("row", [{"a": b"1", "b": None}, ({"key": "a", "value": b"1"}, {"key": "b", "value": None})])
-def test_headers_that_pandas_gives_are_those_of_kafka(row: Any) -> None:
-    assert kafka_headers(row) == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
-    assert kafka_headers(None) is None
-
-
-@pytest.mark.parametrize("row", [{"a": "1"}, ["a"], [{"key": "a"}], [{"key": "a", "value": "b"}], "text", 5])
-def test_what_pandas_gives_for_other_columns_is_refused(row: Any) -> None:
-    with pytest.raises(ColumnTypeError, match=r"DATATYPE_MISMATCH.*includeHeaders"):
-        kafka_headers(row)

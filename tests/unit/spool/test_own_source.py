@@ -12,10 +12,8 @@ from pyspark.sql.types import LongType, StringType
 
 from connectors.core.errors import OptionError
 from connectors.core.formats import spool_connector
-from connectors.core.options.declaration import declared_options
 from connectors.pubsub.datasource import PubSubStreamReader
-from connectors.pubsub.options.source import PubSubReadOptions
-from connectors.spool import SpoolBatchReader, SpoolOptions, SpoolStreamReader, stats
+from connectors.spool import SpoolBatchReader, SpoolStreamReader, stats
 from tests.support.spark_protocol.driver import FolderSink, StreamingQuery
 from tests.support.sqs_rig import EXAMPLES
 
@@ -41,16 +39,6 @@ def test_its_options_are_checked_as_those_of_every_source() -> None:
     assert "spoolEndpoint" in refused("OPTION_CONFLICT", {"spoolEndpoint": "https://host"})
     found = spool_connector("sqs_source:SqsConnector").read_options(GIVEN, streaming=False)
     assert (found.starting_position, str(found.spool_folder)) == ("earliest", "/data/spool")
-
-
-def test_each_option_of_the_spool_is_one_of_pubsub_with_the_same_kind_and_default() -> None:
-    of_spool, of_pubsub = declared_options(SpoolOptions), declared_options(PubSubReadOptions)
-    assert len(of_spool) == 31
-    for field, declared in of_spool.items():
-        other = of_pubsub[field]
-        assert (other.name, other.kind, other.default) == (declared.name, declared.kind, declared.default)
-        assert other.doc.startswith(declared.doc)
-    assert of_pubsub["fetchers"].aliases == ("numFetchPartitions",)
 
 
 def test_its_columns_are_those_of_its_rows_and_the_position() -> None:

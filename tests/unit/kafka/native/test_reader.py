@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import mmap
-import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,8 +20,8 @@ from hypothesis import strategies as st
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.native import library as librdkafka
 from connectors.kafka.native import native_reason
-from connectors.kafka.native.library import destroys_lists, library_version
-from connectors.kafka.native.reader import TIME_CHECKED, Numbers, Pointers, _binary, _fill_far
+from connectors.kafka.native.library import destroys_lists
+from connectors.kafka.native.reader import Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions
@@ -34,7 +31,6 @@ from connectors.kafka.source.consumer_pool import CONSUMERS, ConsumerPool, open_
 from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import read_range
 from connectors.testing.kafka.mock import MockKafka
-from tests.golden.librdkafka_record import RECORD, RECORDS, compare_times
 from tests.servers.certificates import make_certificates
 from tests.support.kafka_paths import path_taken
 from tests.support.kafka_tls import TlsKafka
@@ -52,11 +48,6 @@ def addresses_of(values: list[bytes | None]) -> tuple[Pointers, Numbers]:
 
 
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
-
-
-def test_the_fast_way_can_be_had_on_linux_on_x86_64_from_arrow_19_on() -> None:
-    here = (platform.system(), platform.machine()) == ("Linux", "x86_64")
-    assert (native_reason() == "") == (here and int(pa.__version__.partition(".")[0]) >= 19)
 
 
 @needs_native
@@ -336,69 +327,6 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
     close_sinks()
     read = {topic: [row["value"] for row in rows(mock, OffsetRange(topic, 0, -2, -1))] for topic in "ab"}
     assert read == {"a": [b"0", b"2", b"3"], "b": [b"1", b"4"]}
-
-
-def test_the_place_of_the_time_is_used_with_exactly_the_versions_that_were_checked() -> None:
-    agreed = {"records": RECORDS, "differ": 0}
-    as_checked = {"CreateTime": agreed | {"type": 1}, "LogAppendTime": agreed | {"type": 2}}
-    assert json.loads(RECORD.read_text()) == dict.fromkeys(TIME_CHECKED, as_checked)
-
-
-def test_the_client_that_is_installed_was_checked() -> None:
-    assert library_version() in TIME_CHECKED, "run python -m tests.golden.librdkafka_record with it"
-
-
-@needs_native
-def test_the_time_is_at_its_place_in_the_client_that_is_installed(mock: MockKafka) -> None:
-    producer = Producer({"bootstrap.servers": mock.endpoint})
-    for number in range(RECORDS):
-        producer.produce("t", b"v", partition=0, timestamp=1 + number * number)
-    producer.flush(10)
-    assert compare_times(mock.endpoint, ("t",)) == {"t": {"records": RECORDS, "type": 1, "differ": 0}}
-
-
-@needs_native
-def test_records_go_back_by_one_call_where_the_client_has_it() -> None:
-    assert destroys_lists() == (confluent_kafka.libversion()[0] == "2.16.0")
-
-
-class OtherLists:
-    """A client whose lists of messages are something else than those that are made."""
-
-    rd_kafka_messages_destroy = print
-
-    def __init__(self, version: int, count: int, shift: int) -> None:
-        self._version = version
-        self._count = count
-        self._shift = shift
-
-    def rd_kafka_version(self) -> int:
-        return self._version
-
-    def rd_kafka_messages_count(self, _made: int) -> int:
-        return self._count
-
-    def rd_kafka_messages_get(self, made: int, index: int) -> int | None:
-        return ctypes.c_void_p.from_address(made + 8 * (index + self._shift)).value
-
-
-@pytest.mark.parametrize(
-    ("version", "count", "shift", "taken"),
-    [
-        (0x021000FF, 3, 1, True),
-        (0x021001FF, 3, 1, False),
-        (0x021000FF, 2, 1, False),
-        (0x021000FF, 3, 0, False),
-        (0x021100FF, 3, 1, False),
-        (0x020F00FF, 3, 1, False),
-        (0x031000FF, 3, 1, False),
-    ],
-)
-def test_a_list_that_the_client_reads_in_another_way_is_never_given_back(
-    monkeypatch: pytest.MonkeyPatch, version: int, count: int, shift: int, taken: bool
-) -> None:
-    monkeypatch.setattr(librdkafka, "library", lambda: OtherLists(version, count, shift))
-    assert destroys_lists.__wrapped__() == taken
 
 
 @needs_native

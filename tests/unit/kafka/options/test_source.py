@@ -21,8 +21,6 @@ from connectors.kafka.offsets import (
     read_offset,
     resolved_start,
 )
-from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.options.source import (
     Assign,
     KafkaReadOptions,
@@ -398,39 +396,6 @@ def test_what_tasks_get_has_no_positions_and_shows_no_secret() -> None:
     received = pickle.loads(sent)
     assert (received.client, received.group) == (options.client, "shop")
     assert "hidden" not in repr(received)
-
-
-def written(**options: str) -> ClientSettings:
-    raw = {"kafka.bootstrap.servers": "broker:9092"}
-    raw |= {key.replace("__", "."): value for key, value in options.items()}
-    return parse_write_options(raw, {}, streaming=True).client
-
-
-@pytest.mark.parametrize(("text", "kilobytes"), [("67108864", "65536"), (" 2048 ", "2"), ("0", "1")])
-def test_the_memory_of_the_producer_is_bytes(text: str, kilobytes: str) -> None:
-    assert written(kafka__buffer__memory=text).get("queue.buffering.max.kbytes") == kilobytes
-
-
-@pytest.mark.parametrize("text", ["64m", "-1", "1.5", "", "64_000", "²"])
-def test_a_memory_of_the_producer_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        written(kafka__buffer__memory=text)
-    assert caught.value.code == "OPTION_ILLEGAL"
-    assert f"The option kafka.buffer.memory cannot be {text!r}" in caught.value.what
-    assert "67108864" in caught.value.action
-
-
-@pytest.mark.parametrize("prefix", ["заказы", "größe", "a\tb", "a\x7fb"])
-def test_a_prefix_of_transactions_that_the_client_would_refuse_in_every_task_is_refused_at_once(prefix: str) -> None:
-    with pytest.raises(OptionError, match="transactionalIdPrefix") as caught:
-        written(topic="orders", deliveryGuarantee="exactly_once", transactionalIdPrefix=prefix)
-    assert caught.value.code == "OPTION_ILLEGAL"
-    assert "printable characters of ASCII" in caught.value.action
-
-
-def test_a_prefix_of_transactions_may_have_any_printable_character_of_ascii() -> None:
-    printable = "".join(map(chr, range(33, 127)))
-    assert written(topic="orders", deliveryGuarantee="exactly_once", transactionalIdPrefix=f"a {printable}").plain
 
 
 @pytest.mark.parametrize("pattern", ["[a-z&&[^t]]", "[a[bc]]", "[[:alpha:]]", "[^a&&b]", "x|[]a[]", "[^]&&[a]]"])

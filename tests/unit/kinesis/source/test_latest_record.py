@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.kinesis.client.client import Page, Record
 from connectors.kinesis.offsets import TRIM, Position, PositionKind, ShardState, after
-from connectors.kinesis.source.latest_record import LatestRecord
+from connectors.kinesis.source.latest_record import LatestRecord, probe_times
 
 START = 1_700_000_000_000
 
@@ -193,3 +193,50 @@ def test_13_a_long_silence_is_passed_over(clean: int | None) -> None:
     shard.put(1, 601_000)
     round_of(tail)
     assert tail.seen.number == 2
+
+
+# The search for the newest record
+
+
+def searched(arrivals: list[int], low: int, now: int, window: int) -> tuple[int | None, int]:
+    """The newest arrival that the search has found among sorted ones, and how often it looked."""
+    search = probe_times(low, now, window)
+    best: int | None = None
+    looks = 0
+    moment: int | None = next(search)
+    while moment is not None:
+        looks += 1
+        assert moment >= low
+        found = next((each for each in arrivals if each >= moment), None)
+        best = max((each for each in (best, found) if each is not None), default=None)
+        try:
+            moment = search.send(found)
+        except StopIteration:
+            moment = None
+    return best, looks
+
+
+@given(st.lists(st.integers(0, 1_000_000), max_size=40), st.integers(0, 1_000_000), st.integers(1, 5000))
+def test_the_search_ends_near_the_newest_record_in_few_looks(times: list[int], low: int, window: int) -> None:
+    arrivals = sorted(times)
+    best, looks = searched(arrivals, low, 1_000_000, window)
+    newest = max((each for each in arrivals if each >= low), default=None)
+    assert looks <= 40
+    assert (best is None) == (newest is None)
+    if best is not None and newest is not None:
+        assert newest - best <= window
+
+
+def test_a_busy_shard_needs_one_look() -> None:
+    search = probe_times(0, 100_000, 1000)
+    assert next(search) == 99_000
+    with pytest.raises(StopIteration):
+        search.send(99_010)
+
+
+def test_a_busy_time_long_ago_is_halved_down_to_the_window() -> None:
+    arrivals = list(range(50_000, 60_000, 10))
+    best, looks = searched(arrivals, 0, 100_000, 1000)
+    assert best is not None
+    assert best >= arrivals[-1] - 1000
+    assert looks < 12

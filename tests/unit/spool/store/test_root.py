@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +11,7 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.options import ephemeral_folder
-from connectors.spool.store.local import LocalStore
-
-USER, OTHER = 65533, 65532
-is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
+from tests.support.spool_folders import OTHER, USER, acting_as, is_root, made, make, refused
 
 
 @pytest.fixture
@@ -25,35 +20,6 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)
         yield Path(made)
-
-
-@contextlib.contextmanager
-def acting_as(user: int) -> Iterator[None]:
-    os.setegid(user)
-    os.seteuid(user)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
-def make(root: Path) -> None:
-    LocalStore(str(root), "ab").make_root()
-
-
-def refused(root: Path) -> SpoolError:
-    with pytest.raises(SpoolError) as caught:
-        make(root)
-    return caught.value
-
-
-def made(path: Path, mode: int, owner: int | None = None) -> Path:
-    path.mkdir()
-    path.chmod(mode)
-    if owner is not None:
-        os.chown(path, owner, owner)
-    return path
 
 
 def test_folder_that_its_group_may_write_to_is_refused_with_chmod_advice(folder: Path) -> None:
@@ -156,32 +122,6 @@ def test_group_write_of_a_parent_is_refused_unless_nobody_else_is_in_the_group(f
     parent.chmod(0o2775)
     with acting_as(USER):
         make(parent / "mine" / "spool")
-
-
-@is_root
-def test_ephemeral_folder_that_another_user_made_before_is_refused(folder: Path) -> None:
-    folder.chmod(0o1777)
-    with acting_as(USER):
-        root = ephemeral_folder("pubsub", "s", {"TMPDIR": str(folder)})
-    assert str(USER) in str(root)
-    with acting_as(OTHER):
-        root.mkdir(parents=True)
-        root.parent.chmod(0o777)
-        root.chmod(0o777)
-    with acting_as(USER):
-        error = refused(root)
-    assert (error.code, error.where) == ("SPOOL_FOREIGN_OWNER", str(root.parent))
-
-
-def test_ephemeral_folder_and_its_parent_are_made_for_the_user_alone(folder: Path) -> None:
-    folder.chmod(0o1777)
-    root = ephemeral_folder("pubsub", "s", {"TMPDIR": str(folder)})
-    before = os.umask(0)
-    try:
-        make(root)
-    finally:
-        os.umask(before)
-    assert [path.stat().st_mode & 0o777 for path in (root, root.parent)] == [0o700, 0o700]
 
 
 def test_fetcher_refuses_a_folder_that_others_may_write_to(folder: Path) -> None:

@@ -22,8 +22,6 @@ from tests.support.hostile_answers import FORGED
 from tests.support.protobuf_rig import schema_by_id
 
 COLUMN = {"mode": "PERMISSIVE", "on.error": "column"}
-MANY = 1000
-MOST_SCHEMAS = 256
 
 
 @pytest.fixture
@@ -44,27 +42,6 @@ def rows_of(server: SchemaRegistryServer, rows: list[bytes], **more: str) -> lis
     given = {"address": server.address, "retry.timeout": "0", **more}
     call, _ = decode_call('"long"', COLUMN, schema_registry=given)
     return call(pa.array(rows, pa.binary())).to_pylist()  # type: ignore[no-any-return]
-
-
-def test_thousands_of_schemas_in_one_batch_cost_a_bounded_number_of_requests(server: SchemaRegistryServer) -> None:
-    for _ in range(MANY):
-        server.register("orders", text='"long"', schema_type="AVRO")
-    usual = framed(MANY)  # of more rows than any other
-    rows = [framed(number) for number in range(1, MANY)] + [usual] * 3
-    for _ in range(3):
-        found = rows_of(server, rows)
-        read = [row for row in found if row["error"] is None]
-        assert len(read) == MOST_SCHEMAS + 2
-        assert [row["value"] for row in found[-3:]] == [5] * 3
-        assert "256" in next(row["error"] for row in found if row["error"])
-    assert len(server.requests) == MOST_SCHEMAS  # the same ones each time
-
-
-def test_as_many_schemas_as_a_batch_may_have_are_read(server: SchemaRegistryServer) -> None:
-    for _ in range(MOST_SCHEMAS):
-        server.register("orders", text='"long"', schema_type="AVRO")
-    found = rows_of(server, [framed(number + 1) for number in range(MOST_SCHEMAS)])
-    assert all(row == {"value": 5, "error": None} for row in found)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "nonsense"])

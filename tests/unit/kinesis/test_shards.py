@@ -1,37 +1,26 @@
-"""Offsets, positions and the rules of shards of the Kinesis source: pure functions."""
+"""The rules of shards: where a stream begins, what may be read, and what is a loss; pure functions."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from connectors.core.errors import OffsetError, OptionError
-from connectors.core.offsets import SENTINEL, ordered
 from connectors.kinesis.offsets import (
     END,
     LATEST,
     NEW,
     TRIM,
-    Position,
     ShardPositions,
     ShardState,
     StreamState,
     after,
-    at,
     at_time,
-    end_offset,
-    read_offset,
-    resolved_start,
 )
 from connectors.kinesis.shards import (
     Listing,
     Seen,
     Shard,
     advanced,
-    is_after,
     is_worth_a_batch,
     next_state,
     overdue,
@@ -42,8 +31,6 @@ from connectors.kinesis.shards import (
     vanished,
     with_unread,
 )
-from connectors.kinesis.source.latest_record import probe_times
-from connectors.kinesis.source.micro_batch import Share, is_within, shares
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 HOUR = 3_600_000
@@ -63,69 +50,6 @@ def read_to(number: int, arrival_ms: int | None = None, clean_ms: int | None = N
 
 
 ENDED = ShardState(END)
-
-# Offsets
-
-
-def test_01_numbers_are_compared_as_integers() -> None:
-    assert is_after(after(99), 100)
-    assert not is_after(after(100), 99)
-    assert is_after(at(100), 100)
-    assert not is_after(after(10**40), 10**40)
-
-
-def test_an_offset_says_the_same_after_a_round_trip_and_holds_no_other_numbers() -> None:
-    streams = {
-        ARN: state(
-            a=read_to(10**55, 5, 6),
-            b=ENDED,
-            c=ShardState(at_time(7)),
-            d=NEW,
-            e=ShardState(at(3)),
-            f=ShardState(TRIM, None, 8),
-        )
-    }
-    text = json.dumps(ordered(end_offset(streams, {ARN: state(a=NEW)})))
-    assert text == json.dumps(json.loads(text), sort_keys=True)
-    assert read_offset(text) == streams
-    assert resolved_start(text) == {ARN: state(a=NEW)}
-
-
-@pytest.mark.parametrize(
-    "offset",
-    [
-        {"v": 1},
-        {"v": 1, "streams": {ARN: {"shards": {}}}},
-        {"v": 1, "streams": {ARN: {"created": "1", "shards": {}}}},
-        {"v": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"p": "AFTER"}}}}},
-        {"v": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"p": "AFTER:x"}}}}},
-        {"v": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"p": "LATEST"}}}}},
-        {"v": 1, "streams": {ARN: {"created": 1, "shards": {"a": {"p": "TRIM", "more": 1}}}}},
-        {"v": 2, "streams": {}},
-        dict(SENTINEL),
-        {"orders": {"0": 1}},
-        "no json",
-    ],
-)
-def test_an_offset_of_another_source_or_version_is_refused(offset: object) -> None:
-    with pytest.raises(OffsetError):
-        read_offset(offset)  # type: ignore[arg-type]
-
-
-@given(st.integers(0, 10**56))
-def test_a_position_is_read_as_it_was_written(number: int) -> None:
-    for position in (after(number), at(number), at_time(number % 253_402_300_800_000), TRIM, END):
-        assert Position.parse(str(position)) == position
-
-
-@pytest.mark.parametrize("number", [-1, True, 3.9, "1", 10**15, None])
-@pytest.mark.parametrize("key", ["ts", "clean", "created"])
-def test_a_time_that_is_none_of_the_service_is_refused(key: str, number: object) -> None:
-    shard = {"p": "AFTER:7", "ts": 1, "clean": 2}
-    stream = {"created": 1, "shards": {"a": shard}}
-    (stream if key == "created" else shard)[key] = number  # type: ignore[index]
-    with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
-        read_offset({"v": 1, "streams": {ARN: stream}})
 
 
 # Starts
@@ -295,69 +219,3 @@ def test_ranges_are_what_lies_between_two_offsets() -> None:
 def test_an_end_before_its_start_is_refused(begin: ShardState, end: ShardState) -> None:
     with pytest.raises(OffsetError, match="KINESIS_OFFSET_REVERSED"):
         shard_ranges(listing(), state(a=begin), state(a=end))
-
-
-# Limits
-
-
-def test_a_limit_is_shared_and_shards_furthest_behind_come_first() -> None:
-    states = {"a": read_to(1, 300), "b": read_to(1, 100), "c": read_to(1, 200)}
-    assert shares(states, 7, None) == dict.fromkeys("abc", Share(2, None))
-    assert list(shares(states, 2, 1000)) == ["b", "c"]
-    assert shares(states, 2, 1000)["b"] == Share(1, 500)
-
-
-def test_what_a_shard_can_take_in_a_time_needs_no_counting() -> None:
-    share = Share(5000, 10 << 20)
-    assert share.span_ms == 5000
-    assert is_within(read_to(1, 1000), read_to(2, 5000), share)
-    assert not is_within(read_to(1, 1000), read_to(2, 5001), share)
-    assert not is_within(read_to(1, 1000), ENDED, share)
-    assert not is_within(NEW, read_to(2, 5000), share)
-
-
-# The search for the newest record
-
-
-def searched(arrivals: list[int], low: int, now: int, window: int) -> tuple[int | None, int]:
-    """The newest arrival that the search has found among sorted ones, and how often it looked."""
-    search = probe_times(low, now, window)
-    best: int | None = None
-    looks = 0
-    moment: int | None = next(search)
-    while moment is not None:
-        looks += 1
-        assert moment >= low
-        found = next((each for each in arrivals if each >= moment), None)
-        best = max((each for each in (best, found) if each is not None), default=None)
-        try:
-            moment = search.send(found)
-        except StopIteration:
-            moment = None
-    return best, looks
-
-
-@given(st.lists(st.integers(0, 1_000_000), max_size=40), st.integers(0, 1_000_000), st.integers(1, 5000))
-def test_the_search_ends_near_the_newest_record_in_few_looks(times: list[int], low: int, window: int) -> None:
-    arrivals = sorted(times)
-    best, looks = searched(arrivals, low, 1_000_000, window)
-    newest = max((each for each in arrivals if each >= low), default=None)
-    assert looks <= 40
-    assert (best is None) == (newest is None)
-    if best is not None and newest is not None:
-        assert newest - best <= window
-
-
-def test_a_busy_shard_needs_one_look() -> None:
-    search = probe_times(0, 100_000, 1000)
-    assert next(search) == 99_000
-    with pytest.raises(StopIteration):
-        search.send(99_010)
-
-
-def test_a_busy_time_long_ago_is_halved_down_to_the_window() -> None:
-    arrivals = list(range(50_000, 60_000, 10))
-    best, looks = searched(arrivals, 0, 100_000, 1000)
-    assert best is not None
-    assert best >= arrivals[-1] - 1000
-    assert looks < 12

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import logging
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import connectors
 from connectors.cli.errors import printable
 from connectors.cli.main import app
-from connectors.core.formats import install_advice, install_command
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
 from tests.support.spool_writing import HandSpool
 
@@ -103,36 +99,3 @@ logging.getLogger("connectors").warning("the service said %s", {EVIL!r})
     assert "WARNING connectors: the service said or]0;ownedde" in done.stderr
     assert not FORBIDDEN & set(done.stderr)
     assert logging.getLogger("connectors").handlers == []
-
-
-def test_every_command_prints_through_the_one_console() -> None:
-    """A console of its own, or a print, would let control characters through."""
-    found = [
-        f"{path.name}:{node.lineno}"
-        for path in (ROOT / "connectors").glob("*cli.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Console", "print", "typer.echo"}
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize("program", ["connectors", "-m connectors", "-m connectors.cli"])
-@pytest.mark.parametrize("missing", ["typer", "rich", "pydantic"])
-def test_without_its_extra_the_command_line_says_which_one_it_needs(program: str, missing: str) -> None:
-    code = f"import runpy, sys; sys.modules[{missing!r}] = None; "
-    if program == "connectors":  # as the script of an install starts it
-        [script] = entry_points(group="console_scripts", name="connectors")
-        code += f"from {script.module} import {script.attr}; {script.attr}()"
-    else:
-        code += f"runpy.run_module({program.split()[1]!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
-    advice = install_advice("cli")
-    assert done.stderr == f"[PACKAGES_MISSING] not installed: {missing} (the command line). {advice}\n"
-    assert (done.returncode, done.stdout) == (2, "")
-    assert advice == f"Install the extra cli: {install_command('cli')}."
-
-
-@pytest.mark.parametrize("module", ["connectors", "connectors.cli"])
-def test_the_package_is_a_command_too(module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"pyspark-stream-connectors {connectors.__version__}\n"), done.stderr

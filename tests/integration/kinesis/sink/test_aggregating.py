@@ -44,12 +44,6 @@ EVENT_FIELDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[KinesisServer]:
-    with KinesisServer() as running:
-        yield running
-
-
 @pytest.fixture
 def server(shared: KinesisServer) -> Iterator[KinesisServer]:
     shared.create_stream("orders", shards=4)
