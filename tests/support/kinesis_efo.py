@@ -17,8 +17,6 @@ from tests.support.spark_protocol.driver import (
 
 _PROBED_SECONDS = 0.6
 """A shard without a subscription is looked at within this time."""
-
-
 _LOOK_SECONDS = 0.05
 """What passes at most between two triggers of a query that runs undisturbed."""
 

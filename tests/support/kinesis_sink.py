@@ -14,8 +14,6 @@ from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource
 from connectors.testing.kinesis import KinesisServer, StoredRecord
 
 Row = tuple[str | None, bytes | None]
-
-
 ROWS = StructType(
     [StructField("partitionKey", StringType()), StructField("data", BinaryType()), StructField("other", IntegerType())]
 )

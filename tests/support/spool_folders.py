@@ -13,8 +13,6 @@ from connectors.core.errors import SpoolError
 from connectors.spool.store.local import LocalStore
 
 USER, OTHER = 65533, 65532
-
-
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
 
 

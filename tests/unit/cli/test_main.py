@@ -140,3 +140,27 @@ def test_a_command_says_which_package_is_absent(command: list[str]) -> None:
 def test_the_version_is_shown() -> None:
     done = without_packages("--version")
     assert (done.returncode, done.stdout) == (0, f"pyspark-stream-connectors {connectors.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "unbuffered"),
+    [
+        ("-m connectors.cli --help", ""),
+        ("-m connectors.cli doctor", "1"),
+        ("-m connectors.cli spool inspect {folder} --json", "1"),
+        ("-m connectors.cli demo --endpoint localhost --json", ""),
+    ],
+)
+def test_a_program_whose_output_is_read_no_more_ends_without_a_trace(
+    program: str, unbuffered: str, tmp_path: Path
+) -> None:
+    """As before ``| head``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, *program.format(folder=tmp_path).split()]
+    pipes = {"stdout": writing, "stderr": subprocess.PIPE, "text": True}
+    environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=ROOT, env=environ, check=False, **pipes)
+    os.close(writing)
+    assert "BrokenPipe" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -11,7 +11,6 @@ import pytest
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
 from connectors.json import from_json_registry, to_json_registry
 from connectors.json.errors import JsonAnalysisError
-from connectors.json.options import parse_json_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 
 ORDER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
@@ -70,15 +69,3 @@ def test_to_json_registry_does_not_write_what_to_json_cannot(server: SchemaRegis
         to_json_registry("value", subject="days", schemaRegistryAddress=server.address)
     with pytest.raises(OptionError, match=r"OPTION_MISSING.*subject"):
         to_json_registry("value", schemaRegistryAddress=server.address)
-
-
-def test_the_registry_may_be_among_the_options_as_for_avro(server: SchemaRegistryServer) -> None:
-    options = {"confluent.schema.registry.basic.auth.user.info": "canary", "mode": "FAILFAST"}
-    with pytest.raises(OptionError, match="a user, a colon and a password"):
-        from_json_registry("value", None, options, "orders", server.address)
-
-
-def test_spark_gets_its_own_options_and_never_none() -> None:
-    assert parse_json_options({}).for_spark() == {"mode": "PERMISSIVE"}
-    given = {"MODE": "failfast", "timestampformat": "yyyy", "recursiveFieldMaxDepth": "3"}
-    assert parse_json_options(given).for_spark() == {"mode": "FAILFAST", "timestampFormat": "yyyy"}

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-
-from tests.support.processes import RUN_MARK, orphans
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -40,16 +36,6 @@ def test_a(n):
         pytest.fail("only once")
 """
 """Tests that fail the first time and pass the second."""
-
-SEEDS = """
-import random, sys
-from hypothesis import given, strategies as st
-def test_a(seed):
-    sys.stdout.write(f"drawn {seed} {random.random()}")
-@given(st.integers(0, 2**30))
-def test_b(n):
-    sys.stdout.write(f"drawn {n}")
-"""
 
 
 def prepare(root: Path, files: Mapping[str, str]) -> None:
@@ -99,12 +85,6 @@ class TestASecondTry:
         flaky = (tmp_path / "build" / "flaky.txt").read_text().splitlines()
         assert sorted(flaky) == ["unit/test_a.py::test_a[0]", "unit/test_a.py::test_a[1]"]
 
-    def test_of_one_that_fails_again_fails_the_run_and_names_the_other_too(self, tmp_path: Path) -> None:
-        done = second_try(tmp_path, ONCE.format(mark="", tests=1) + "def test_b():\n    assert False\n")
-        assert done.returncode == 1
-        assert "flaky: unit/test_a.py::test_a[0]\n" in done.stdout
-        assert re.search(r"1 failed.* 1 flaky", done.stdout.splitlines()[-1]), done.stdout
-
     def test_is_not_given_to_a_test_of_a_guarantee(self, tmp_path: Path) -> None:
         done = second_try(tmp_path, ONCE.format(mark="@pytest.mark.guarantee", tests=1))
         assert done.returncode == 1
@@ -118,28 +98,3 @@ def second_try(root: Path, text: str, *arguments: str) -> subprocess.CompletedPr
     command = (*pytest_under(root), "--second-try", *arguments, str(root))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
-
-
-class TestTheSeed:
-    def test_of_a_run_is_printed_and_repeats_what_is_drawn(self, tmp_path: Path) -> None:
-        first = run_pytest(tmp_path, {"unit/test_a.py": SEEDS})
-        (seed,) = re.findall(r"^seed: (\d+) ", first, re.MULTILINE)
-        again = run_pytest(tmp_path, {}, "--seed", seed)
-        other = run_pytest(tmp_path, {}, "--seed", str(int(seed) + 1))
-        drawn = [re.findall(r"drawn [\d. ]+", shown) for shown in (first, again, other)]
-        assert drawn[0] == drawn[1]
-        assert len(drawn[0]) > 50
-        assert drawn[0] != drawn[2]
-
-
-def test_orphan_is_seen_and_a_child_is_not() -> None:
-    mark = uuid4().hex
-    environment = os.environ | {RUN_MARK: mark}
-    command = ("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!")
-    orphan = int(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
-    with subprocess.Popen(("sleep", "60"), env=environment) as child:
-        try:
-            assert set(orphans(mark)) == {orphan}
-        finally:
-            child.kill()
-            os.kill(orphan, signal.SIGKILL)

@@ -123,11 +123,6 @@ def test_an_expression_is_promql_over_what_the_exporter_serves(expression: str, 
     assert {name.strip() for names in grouped for name in names.split(",")} <= labels
 
 
-def test_metrics_are_found_wherever_they_stand_in_an_expression() -> None:
-    nested = "rate(a[5m]) / on (query) sum(b) unless topk(3, c offset 5m)"
-    assert [selector.name for selector in selectors(nested)] == ["a", "b", "c"]
-
-
 def test_every_metric_that_is_exported_is_on_the_dashboard(exported: dict[str, set[str]]) -> None:
     shown = {selector.name for expression in OF_PANELS for selector in selectors(expression)}
     assert shown == set(exported)

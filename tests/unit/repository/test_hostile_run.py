@@ -61,10 +61,3 @@ def test_an_attempt_is_the_same_refused_by_name_or_wrong(
     assert set(counts) == {outcome}
     assert following == 3 + counts[outcome]
     assert len(wrong) == (counts["wrong"] if outcome == "wrong" else 0)
-
-
-def test_an_attempt_that_ended_its_process_is_wrong_and_the_next_number_follows() -> None:
-    counts, wrong, following = read_log("0 same=1\n1 same=1 bad_rows=2\n2 \n3 CODE=1\n")
-    assert counts == {"same": 2, "bad_rows": 2, "wrong": 1, "CODE": 1}
-    assert (wrong, following) == ([(2, "")], 4)
-    assert read_log("0 same=1\n1 ")[2] == 2

@@ -11,27 +11,7 @@ import pytest
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.process import ServerProcess
-from tests.servers.pubsub_emulator import find_emulator
 from tests.support.waiting import wait_for
-
-
-def make(path: Path, *, executable: bool = False) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o755 if executable else 0o644)
-    return path
-
-
-@pytest.fixture
-def java(tmp_path: Path) -> Path:
-    return make(tmp_path / "java" / "bin" / "java", executable=True)
-
-
-class TestFinding:
-    def test_jar_that_is_named(self, tmp_path: Path, java: Path) -> None:
-        jar = make(tmp_path / "any.jar")
-        found = find_emulator({"PUBSUB_EMULATOR_JAR": str(jar), "JAVA_HOME": str(java.parents[1])})
-        assert (found.jar, found.java, found.reason) == (jar, java, "")
-
 
 SERVER = """
 import signal, subprocess, sys, time
@@ -98,16 +78,3 @@ class TestProcesses:
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         with pytest.raises(ServiceUnavailableError, match="did not listen within"):
             ServerProcess("silent_program", [], start_timeout=0.5)
-
-
-def test_a_signal_is_handled_while_the_main_thread_holds_the_lock_that_the_action_wants() -> None:
-    program = (
-        "import os, signal, threading, time\n"
-        "from connectors.testing.process import on_termination\n"
-        "lock, done = threading.Lock(), threading.Event()\n"
-        "def action():\n    with lock:\n        done.set()\n"
-        "on_termination(action)\n"
-        "with lock:\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\n"
-        "assert done.wait(10)\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

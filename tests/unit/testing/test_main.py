@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import connectors
 from tests.servers.java import free_port
 from tests.support.protobuf_rig import compiled
 
-ROOT = Path(connectors.__file__).parents[1]
 IN_MEMORY = {
     "pubsub": ("endpoint", "PUBSUB_EMULATOR_HOST"),
     "kinesis": ("endpointUrl", "AWS_ENDPOINT_URL_KINESIS"),
@@ -98,9 +96,3 @@ def test_the_registry_serves_the_schemas_of_its_command_line(tmp_path: Path) -> 
         assert sale["references"] == [{"name": "money.proto", "subject": "money.proto", "version": 1}]
         assert sale["schema"]
         assert ask(labels["address"], "/subjects/money.proto/versions/1")["schemaType"] == "PROTOBUF"
-
-
-def test_the_emulator_is_run_by_what_comes_with_python() -> None:
-    """`./dev servers` makes no environment for it."""
-    code = "import tests.servers.__main__, tests.servers.pubsub_emulator"
-    subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.cli.doctor.machine import check_workers
 from connectors.cli.protos import build_descriptor_set
-from connectors.core.diagnostics import Outcome
 from connectors.core.processes.interpreter import (
     probe_command,
     python_command,
@@ -64,18 +61,6 @@ def test_the_check_of_kafkas_fast_path_passes_beside_modules_of_the_same_names(
     finally:
         native_reason.cache_clear()
     assert sprung() == []
-
-
-@pytest.mark.parametrize("name", ["json", "pkgutil", "pathlib"])
-def test_what_the_doctors_probe_needs_itself_is_not_of_the_present_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'note')!r}, 'w')\n")
-    monkeypatch.chdir(tmp_path)
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    found = {each.check: each.outcome for each in check_workers({**kept, "PYSPARK_PYTHON": sys.executable})}
-    assert found["pack"] is Outcome.OK
-    assert not (tmp_path / "note").exists()
 
 
 def test_the_check_of_the_workers_python_finds_modules_of_the_present_folder_and_runs_none(

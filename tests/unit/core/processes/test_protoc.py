@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.core.processes import protoc
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 
 ORDER = 'syntax = "proto3"; message Order { string id = 1; }'
@@ -49,11 +48,6 @@ def test_a_text_that_needs_more_than_its_time_or_memory_ends_protoc_alone(tmp_pa
         (False, f"it was ended by {name}") for name in ("SIGKILL", "SIGXCPU")
     ]
     assert compiled(tmp_path, large, RLIMIT_AS=200 << 20)[0] is False
-
-
-def test_the_program_of_the_child_imports_nothing_of_the_pack() -> None:
-    program = (Path(protoc.__file__).parent / "protoc_child.py").read_text()
-    assert "connectors." not in program.rpartition('"""')[2]
 
 
 def test_a_compiler_that_does_not_start_is_no_fault_of_the_text(

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.core.arrow import arrow_schema
 from connectors.kinesis.aggregates import MAGIC, AggregateBuilder
 from connectors.kinesis.client.client import Record
-from connectors.kinesis.schema import ARROW_SCHEMA, source_schema
+from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.source.records import (
     MAX_BYTES,
     MAX_ROWS,
@@ -33,14 +32,6 @@ def read(records: list[Record], *, deaggregate: bool = True) -> list[pa.RecordBa
 
 def rows_of(yielded: list[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [row for batch in yielded for row in batch.to_pylist()]
-
-
-def test_columns_have_the_declared_types() -> None:
-    assert source_schema().simpleString() == (
-        "struct<partitionKey:string,data:binary,stream:string,shardId:string,sequenceNumber:string,"
-        "approximateArrivalTimestamp:timestamp,subSequenceNumber:bigint,explicitHashKey:string>"
-    )
-    assert arrow_schema(source_schema()).equals(ARROW_SCHEMA)
 
 
 def test_rows_of_aggregates_and_others_stand_in_order() -> None:

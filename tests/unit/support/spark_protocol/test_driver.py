@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from tests.support.spark_protocol.driver import (
     DriverProcess,
     FolderSink,
     InProcessWorkers,
-    ReaderDiedError,
     ReplayDiffersError,
     Step,
     StreamingQuery,
@@ -93,16 +91,6 @@ def test_every_trace_has_its_scenario_and_names_the_version_of_spark() -> None:
 # Processes
 
 
-def test_reader_lives_in_one_process_for_the_life_of_the_query(traced: Traced) -> None:
-    with traced.query() as query:
-        pid = query.reader.pid
-        for rows in (1, 2, 3):
-            traced.head(rows)
-            query.run_batch()
-            assert query.reader.pid == pid
-        assert pid not in (os.getpid(), *traced.workers.pids)
-
-
 @pytest.mark.guarantee
 def test_reader_is_killed_at_once_when_the_query_stops_and_stop_is_not_called(traced: Traced) -> None:
     with traced.query() as query:
@@ -130,28 +118,6 @@ def test_reader_inside_a_call_outlives_its_killed_parent_until_the_call_ends(tra
 
 
 # Offsets
-
-
-def test_commit_is_called_only_while_the_next_batch_is_built(traced: Traced) -> None:
-    traced.head(2)
-    with traced.query() as query:
-        query.run_batch()
-        query.idle(5)
-        assert traced.calls("commit") == []
-        query.restart()
-        query.idle(5)
-        assert traced.calls("commit") == []
-        traced.head(3)
-        query.crash_at("offsets_logged")
-        with pytest.raises(DriverCrashedError):
-            query.run_batch()
-        assert traced.calls("commit") == [], "the offsets of the next batch are logged first"
-        query.restart()
-        query.run_batch()
-        assert traced.calls("commit") == [], "the replayed batch commits nothing"
-        traced.head(4)
-        query.run_batch()
-        assert [event["args"] for event in traced.calls("commit")] == [[{"pos": 3}]]
 
 
 # Tasks
@@ -216,23 +182,6 @@ def test_replay_with_other_partitions_is_found(traced: Traced) -> None:
         query.run_batch()
 
 
-def test_failing_sink_ends_the_query_and_the_batch_is_replayed(traced: Traced) -> None:
-    def sink(batch_id: int, tables: Sequence[pa.Table]) -> None:
-        if not traced.sink.batch_ids():
-            traced.sink(batch_id, tables)
-            raise ZeroDivisionError
-        traced.sink(batch_id, tables)
-
-    traced.head(3)
-    with traced.query(sink=sink) as query:
-        with pytest.raises(ZeroDivisionError):
-            query.run_batch()
-        assert not query.is_running
-        query.restart()
-        assert query.run_batch().replayed
-    assert traced.sink.values("value") == [0, 1, 2]
-
-
 @pytest.mark.guarantee
 def test_driver_process_killed_at_a_failpoint_is_followed_by_a_replay(traced: Traced) -> None:
     traced.head(6)
@@ -251,15 +200,6 @@ def test_driver_process_killed_at_a_failpoint_is_followed_by_a_replay(traced: Tr
 
 
 # Failures of the reader process
-
-
-def test_reader_that_is_killed_ends_the_query_like_a_reset_connection(traced: Traced) -> None:
-    with traced.query() as query:
-        query.run_batch()
-        os.kill(query.reader.pid, signal.SIGKILL)
-        with pytest.raises(ReaderDiedError, match="-9"):
-            query.run_trigger()
-        assert not query.is_running
 
 
 # Waiting

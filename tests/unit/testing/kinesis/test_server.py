@@ -6,22 +6,17 @@ What it has in common with kinesis-local is held by tests/integration/kinesis/te
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from connectors.testing.kinesis import KinesisControl, KinesisServer, start_server_process
+from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 DAY = 86_400
-HASH_KEYS = 1 << 128
 SHARD = "shardId-000000000000"
 THROTTLED = "ProvisionedThroughputExceededException"
 
@@ -77,15 +72,6 @@ def refusing() -> Iterator[Refusal]:
 
 
 class TestNumbers:
-    def test_next_numbers_are_set_and_may_have_more_digits(self, calls: KinesisCalls, server: KinesisServer) -> None:
-        calls.create()
-        server.number_from(calls.stream, SHARD, 99)
-        server.put(calls.stream, [("key", b"a"), ("key", b"b"), ("key", b"c")])
-        assert [each["SequenceNumber"] for each in calls.read(SHARD)] == ["99", "100", "101"]
-        assert calls.data(SHARD, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="99") == [b"b", b"c"]
-        with pytest.raises(ValueError, match="above 101"):
-            server.number_from(calls.stream, SHARD, 101)
-
     def test_numbers_grow_from_parents_to_children(self, filled: KinesisCalls, server: KinesisServer) -> None:
         children = server.split(filled.stream, SHARD)
         parent, *rest = filled.shards()
@@ -93,20 +79,6 @@ class TestNumbers:
         ending = int(parent["SequenceNumberRange"]["EndingSequenceNumber"])
         assert ending > int(filled.read(SHARD)[-1]["SequenceNumber"])
         assert all(int(each["SequenceNumberRange"]["StartingSequenceNumber"]) > ending for each in rest)
-
-    def test_number_of_another_shard_or_stream_is_refused(self, calls: KinesisCalls) -> None:
-        calls.create(20)
-        other = KinesisCalls(calls.client)
-        other.create()
-        foreign = [*calls.put(b"a", ExplicitHashKey=str((1 << 128) - 1)), *other.put(b"b")]
-        assert foreign[0]["ShardId"] == "shardId-000000000019"
-        # The index of this shard is the same in the bits that stand before the count.
-        for shard in (SHARD, "shardId-000000000003"):
-            for put in foreign[:1] if shard != SHARD else foreign:
-                with refusing() as refusal:
-                    calls.iterator(shard, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=put["SequenceNumber"])
-                assert refusal.kind == "InvalidArgumentException"
-                assert "did not come from this stream" in refusal.message
 
     def test_number_between_records_is_a_start(self, filled: KinesisCalls) -> None:
         numbers = [int(each["SequenceNumber"]) for each in filled.read(SHARD)]
@@ -149,15 +121,6 @@ class TestTime:
             filled.client.get_records(ShardIterator=following)
         assert refusal.kind == "ExpiredIteratorException"
 
-    def test_walk_makes_empty_answers_over_an_idle_time(self, filled: KinesisCalls, server: KinesisServer) -> None:
-        server.jump(1000)
-        filled.put(b"late")
-        server.walk(300)
-        pages = list(filled.pages(filled.iterator(SHARD)))
-        assert [len(page["Records"]) for page in pages[:5]] == [10, 0, 0, 1, 0]
-        assert all(page["MillisBehindLatest"] > 0 for page in pages[:3])
-        assert pages[-1]["MillisBehindLatest"] == 0
-
     def test_reshard_takes_the_time_of_a_transition(self, filled: KinesisCalls, server: KinesisServer) -> None:
         server.set_transition(30)
         assert server.split(filled.stream, SHARD) == []
@@ -171,73 +134,6 @@ class TestTime:
         server.jump(31)
         assert (filled.summary()["StreamStatus"], len(filled.shards())) == ("ACTIVE", 3)
         assert len(filled.data(SHARD)) == 11
-
-    def test_recreated_stream_is_another_one(self, filled: KinesisCalls, server: KinesisServer) -> None:
-        before = filled.summary()["StreamCreationTimestamp"]
-        number = filled.read(SHARD)[-1]["SequenceNumber"]
-        iterator = filled.iterator(SHARD)
-        server.recreate_stream(filled.stream)
-        assert filled.summary()["StreamCreationTimestamp"] > before
-        assert filled.data(SHARD) == []
-        with refusing() as refusal:
-            filled.iterator(SHARD, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=number)
-        assert refusal.kind == "InvalidArgumentException"
-        with refusing() as refusal:
-            filled.client.get_records(ShardIterator=iterator)
-        assert refusal.kind == "InvalidArgumentException"
-
-
-class TestShards:
-    @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (4, 7), (7, 4)])
-    def test_scaling_makes_even_ranges_by_splits_and_merges(
-        self, calls: KinesisCalls, server: KinesisServer, before: int, after: int
-    ) -> None:
-        calls.create(before)
-        calls.client.update_shard_count(StreamName=calls.stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING")
-        opened = server.shards(calls.stream, only_open=True)
-        ranges = sorted(
-            tuple(sorted(map(int, each["HashKeyRange"].values())))
-            for each in calls.shards()
-            if each["ShardId"] in opened
-        )
-        widths = [high - low + 1 for low, high in ranges]
-        assert (len(widths), sum(widths)) == (after, HASH_KEYS)
-        assert max(widths) - min(widths) <= 1
-        assert all(low[1] + 1 == high[0] for low, high in pairwise(ranges))
-        parents = {each["ShardId"]: each.get("ParentShardId") for each in calls.shards()}
-        assert all(parents[shard] for shard in opened if int(shard[-12:]) >= before)
-
-    def test_shards_are_listed_as_they_were_at_a_time(self, filled: KinesisCalls, server: KinesisServer) -> None:
-        server.jump(100)
-        middle = server.now()
-        server.jump(100)
-        children = server.split(filled.stream, SHARD)
-
-        def listed(kind: str, **more: Any) -> list[str]:
-            return [each["ShardId"] for each in filled.shards(ShardFilter={"Type": kind, **more})]
-
-        assert listed("AT_TRIM_HORIZON") == [SHARD]
-        assert listed("AT_TIMESTAMP", Timestamp=middle) == [SHARD]
-        assert listed("FROM_TIMESTAMP", Timestamp=middle) == [SHARD, *children]
-        server.jump(100)
-        assert listed("FROM_TIMESTAMP", Timestamp=server.now()) == children
-        assert listed("AT_TIMESTAMP", Timestamp=server.now()) == children
-
-    def test_page_token_expires_and_goes_without_a_name(self, calls: KinesisCalls, server: KinesisServer) -> None:
-        calls.create(3)
-        token = calls.client.list_shards(StreamName=calls.stream, MaxResults=1)["NextToken"]
-        with refusing() as refusal:
-            calls.shards(NextToken=token)
-        assert refusal.kind == "InvalidArgumentException"
-        server.jump(301)
-        with refusing() as refusal:
-            calls.client.list_shards(NextToken=token)
-        assert refusal.kind == "ExpiredNextTokenException"
-
-    def test_iterator_that_makes_no_sense_is_refused(self, calls: KinesisCalls) -> None:
-        with refusing() as refusal:
-            calls.client.get_records(ShardIterator="nonsense")
-        assert refusal.kind == "InvalidArgumentException"
 
 
 class TestTrimming:
@@ -258,13 +154,6 @@ class TestTrimming:
 
 
 class TestLimits:
-    def test_one_answer_has_at_most_ten_mebibytes(self, calls: KinesisCalls, server: KinesisServer) -> None:
-        calls.create()
-        server.fill(calls.stream, 12, 1 << 20)
-        first, second, *_ = calls.pages(calls.iterator(SHARD))
-        assert [len(first["Records"]), len(second["Records"])] == [9, 3]
-        assert first["MillisBehindLatest"] > 0
-
     def test_large_answer_blocks_the_shard_until_it_is_paid(self, calls: KinesisCalls, server: KinesisServer) -> None:
         calls.create()
         server.fill(calls.stream, 12, 1 << 20)
@@ -379,83 +268,3 @@ class TestFaults:
         pages = list(filled.pages(filled.iterator(SHARD)))
         assert [len(page["Records"]) for page in pages] == [0, 0, 10, 0]
         assert [page["MillisBehindLatest"] > 0 for page in pages] == [True, True, False, False]
-
-    def test_stream_can_ignore_keys(self, calls: KinesisCalls, server: KinesisServer) -> None:
-        calls.create(2)
-        server.ignore_keys(calls.stream)
-        assert {put["ShardId"] for put in calls.put(b"a", b"b")} == set(calls.open_ids())
-        assert calls.summary()["RecordDistributionStrategy"] == "AUTO"
-        calls.client.update_stream_record_distribution_strategy(
-            StreamARN=calls.summary()["StreamARN"], RecordDistributionStrategy="USER_PARTITION_KEY"
-        )
-        assert len({put["ShardId"] for put in calls.put(b"a", b"b")}) == 1
-
-
-class TestCalls:
-    def test_calls_are_counted_by_operation_and_shard(self, filled: KinesisCalls, server: KinesisServer) -> None:
-        server.reset_calls()
-        filled.data(SHARD)
-        with pytest.raises(ClientError):
-            filled.iterator("shardId-000000000005")
-        assert server.call_counts(filled.stream) == {"GetShardIterator": 2, "GetRecords": 2}
-        assert server.call_counts(filled.stream, SHARD) == {"GetShardIterator": 1, "GetRecords": 2}
-        assert server.call_counts("another") == {}
-        failed = server.calls("GetShardIterator")[-1]
-        assert (failed.error, failed.access_key) == ("ResourceNotFoundException", "AKIATEST")
-        first = server.calls("GetRecords", stream=filled.stream, shard=SHARD)[0]
-        assert first.answer_bytes > 100
-        since = server.next_call()
-        filled.shards()
-        assert [call.operation for call in server.calls(since=since)] == ["ListShards"]
-
-
-class TestProtocol:
-    def test_answer_can_be_cut_in_its_middle(self, server: KinesisServer) -> None:
-        # By http.client: boto3 takes the part for an answer that says nothing.
-        server.cut("ListStreams", after_effect=True, after_bytes=7)
-        headers = {"X-Amz-Target": "Kinesis_20131202.ListStreams", "Content-Type": "application/x-amz-json-1.1"}
-        with pytest.raises(http.client.IncompleteRead) as raised:
-            self.post(server, headers, b"{}")
-        assert raised.value.partial == b'{"Strea'
-
-    def post(self, server: KinesisServer, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection(server.endpoint, timeout=20)
-        signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=A/x"}
-        with contextlib.closing(connection):
-            connection.request("POST", "/", body, {**signed, **headers})
-            response = connection.getresponse()
-            return response.status, json.loads(response.read())
-
-
-class TestLife:
-    def test_streams_and_port_survive_a_stop(self) -> None:
-        server = KinesisServer()
-        with server:
-            server.create_stream("orders")
-            server.put("orders", [("key", b"data")])
-            endpoint = server.endpoint
-        with pytest.raises(BotoCoreError):
-            kinesis_client(server.url).list_streams()
-        server.put("orders", [("key", b"more")])
-        with server:
-            assert server.endpoint == endpoint
-            calls = KinesisCalls(kinesis_client(server.url), "orders")
-            assert calls.data(SHARD) == [b"data", b"more"]
-
-    def test_process_has_the_same_knobs_and_ends(self) -> None:
-        with start_server_process(speed=10, region="eu-west-1") as server:
-            server.create_stream("orders", shards=2)
-            assert server.put("orders", [("key", b"data")])[0][0] in server.shards("orders")
-            calls = KinesisCalls(kinesis_client(server.url), "orders")
-            assert ":eu-west-1:" in calls.summary()["StreamARN"]
-            assert [record.data for record in server.records("orders")] == [b"data"]
-            assert server.calls()[0].operation == "DescribeStreamSummary"
-            with pytest.raises(ValueError, match="no command"):
-                server._command("explode")
-            with pytest.raises(ValueError, match="not found"):
-                server.trim("absent", SHARD, 1)
-            with KinesisControl(server.endpoint) as other:
-                assert other.shards("orders") == server.shards("orders")
-            pid = server.process.pid
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 
 import grpc
 import pytest
-from google.pubsub_v1 import types
-from hypothesis import given
-from hypothesis import strategies as st
 
 from connectors.testing.pubsub import EventKind, PubSubControl, PubSubServer, start_server_process
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
-from connectors.testing.pubsub.wire import frame_message, frame_received
 from tests.support.pubsub_calls import PubSubCalls, message_ids
-from tests.support.waiting import wait_for
 
 TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/orders"
 OTHER = "projects/p/subscriptions/other"
-SOON = 30.0
-"""Seconds: far above what a stop takes, far below what the waits in these tests would."""
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
@@ -78,49 +68,7 @@ class TestClock:
         assert server.backlog(OTHER) == 0
 
 
-class TestIds:
-    def test_message_ids_are_17_digits_unique_with_gaps_and_out_of_order(self, server: PubSubServer) -> None:
-        ids = server.publish(TOPIC, payloads(3000))
-        numbers = [int(text) for text in ids]
-        assert {len(text) for text in ids} == {17}
-        assert len(set(ids)) == 3000
-        assert numbers != sorted(numbers)
-        assert max(numbers) - min(numbers) > 3000
-
-    def test_ack_ids_are_long_opaque_and_one_for_each_delivery(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, payloads(500))
-        ack_ids = [received.ack_id for received in calls.pull(SUBSCRIPTION, 500)]
-        assert len(set(ack_ids)) == 500
-        assert all(170 <= len(ack_id) <= 220 and ack_id.isascii() for ack_id in ack_ids)
-
-    @given(
-        st.lists(st.binary(max_size=300), min_size=1, max_size=20),
-        st.integers(min_value=1, max_value=2**40),
-        st.integers(min_value=113, max_value=9000),
-    )
-    def test_framing_by_hand_is_what_protobuf_writes(
-        self, contents: list[bytes], first_number: int, prefix_length: int
-    ) -> None:
-        messages = [
-            types.PubsubMessage.pb()(data=data, message_id=str(number), attributes={"a": "b"})
-            for number, data in enumerate(contents)
-        ]
-        prefix = b"p" * prefix_length
-        framed = [frame_message(message.SerializeToString()) for message in messages]
-        expected = types.StreamingPullResponse.pb()()
-        for number, message in enumerate(messages, first_number):
-            expected.received_messages.add(ack_id=prefix.decode() + f"{number:012x}", message=message)
-        raw = frame_received(framed, first_number, prefix)
-        assert types.StreamingPullResponse.pb().FromString(raw) == expected
-        assert types.PullResponse.pb().FromString(raw).received_messages == expected.received_messages
-
-
 class TestPullCaps:
-    def test_pull_gives_at_most_1000_messages(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, payloads(1500))
-        assert len(calls.pull_once(SUBSCRIPTION, 5000)) == 1000
-        assert len(calls.pull_once(SUBSCRIPTION, 5000)) == 500
-
     def test_stream_response_holds_at_most_1000_messages_or_1_mb_or_one_message(
         self, server: PubSubServer, calls: PubSubCalls
     ) -> None:
@@ -134,17 +82,6 @@ class TestPullCaps:
         assert sizes[-1] == 1
         for response in stream.responses[:-1]:
             assert sum(received.message.ByteSize() for received in response.received_messages) <= 1_000_000
-
-    def test_pull_whose_client_has_gone_takes_nothing(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        pull = calls.channel.unary_unary("/google.pubsub.v1.Subscriber/Pull", None, None)
-        pending = pull.future(types.PullRequest.serialize(types.PullRequest(subscription=SUBSCRIPTION, max_messages=1)))
-        # The server handles what comes on one connection in order, so each of these finds the one before done.
-        calls.call("Publisher/GetTopic", topic=TOPIC)
-        pending.cancel()
-        calls.call("Publisher/GetTopic", topic=TOPIC)
-        server.publish(TOPIC, [b"x"])
-        assert len(calls.pull(SUBSCRIPTION)) == 1
-        assert server.counters()["deliver"] == 1
 
 
 class TestFlowControl:
@@ -176,14 +113,6 @@ class TestFlowControl:
             server.jump(61)
             stream.wait_for(7)
             assert server.outstanding(SUBSCRIPTION) == 3
-
-    def test_ignored_flow_control_sends_all(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, payloads(20))
-        with calls.stream(SUBSCRIPTION, max_outstanding_messages=5) as stream:
-            stream.wait_for(5)
-            server.ignore_flow_control()
-            stream.wait_for(20)
-            assert server.streams()[0]["held_messages"] == 20
 
 
 class TestStreams:
@@ -219,34 +148,6 @@ class TestStreams:
             server.jump(4)
             stream.wait_for(3)
 
-    def test_end_of_a_stream_leaves_its_deliveries_under_way(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, [b"x"])
-        with calls.stream(SUBSCRIPTION) as stream:
-            received = stream.wait_for(1)
-        server.wait_for_streams(0)
-        assert server.outstanding(SUBSCRIPTION) == 1
-        calls.ack(SUBSCRIPTION, received)
-        assert server.backlog(SUBSCRIPTION) == 0
-
-
-class TestRefused:
-    @pytest.mark.parametrize(
-        "message",
-        [
-            {"data": b"x", "attributes": {"": "empty key"}},
-            {"data": b"x", "attributes": {"long value": "v" * 1025}},
-            {"data": b"x", "ordering_key": "k" * 1025},
-            {"data": bytes(10_000_000)},
-        ],
-    )
-    def test_message_beyond_the_limits_of_the_service(self, calls: PubSubCalls, message: dict[str, object]) -> None:
-        assert calls.refusal("Publisher/Publish", topic=TOPIC, messages=[message]) is grpc.StatusCode.INVALID_ARGUMENT
-
-    @pytest.mark.parametrize("seconds", [9, 601])
-    def test_deadline_outside_its_range(self, calls: PubSubCalls, seconds: int) -> None:
-        fields = {"name": OTHER, "topic": TOPIC, "ack_deadline_seconds": seconds}
-        assert calls.refusal("Subscriber/CreateSubscription", **fields) is grpc.StatusCode.INVALID_ARGUMENT
-
 
 class TestAckFaults:
     def test_next_acks_are_lost(self, server: PubSubServer, calls: PubSubCalls) -> None:
@@ -260,25 +161,6 @@ class TestAckFaults:
         again = calls.pull(SUBSCRIPTION, 2)
         assert message_ids(again) == ids[:2]
         calls.ack(SUBSCRIPTION, again)
-        assert server.backlog(SUBSCRIPTION) == 0
-
-    def test_fraction_of_acks_is_lost_on_streams_too(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, payloads(1000))
-        server.lose_acks(fraction=0.3)
-        with calls.stream(SUBSCRIPTION) as stream:
-            stream.ack(stream.wait_for(1000))
-            server.wait_until(lambda: server.counters()["ack"] + server.counters()["ack-lost"] == 1000)
-        assert 200 < server.counters()["ack-lost"] < 400
-        assert server.backlog(SUBSCRIPTION) == server.counters()["ack-lost"]
-
-    def test_acks_take_effect_later(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, [b"x"])
-        server.delay_acks(300)
-        calls.ack(SUBSCRIPTION, calls.pull(SUBSCRIPTION))
-        assert server.counters()["ack-deferred"] == 1
-        server.jump(200)
-        assert server.backlog(SUBSCRIPTION) == 1
-        server.jump(101)
         assert server.backlog(SUBSCRIPTION) == 0
 
     def test_ack_that_takes_effect_after_the_redelivery_does_nothing(
@@ -332,14 +214,6 @@ class TestCallFaults:
         assert details == ["Publish RESOURCE_EXHAUSTED", "GetTopic RESOURCE_EXHAUSTED"]
         assert server.backlog(SUBSCRIPTION) == 1
 
-    def test_stream_fails_to_open(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.fail("StreamingPull", times=1)
-        with calls.stream(SUBSCRIPTION) as stream:
-            assert stream.wait_for_end() is UNAVAILABLE
-        server.publish(TOPIC, [b"x"])
-        with calls.stream(SUBSCRIPTION) as stream:
-            stream.wait_for(1)
-
     def test_answer_is_lost_after_the_effect(self, server: PubSubServer, calls: PubSubCalls) -> None:
         server.fail("Publish", after_effect=True)
         assert calls.refusal("Publisher/Publish", topic=TOPIC, messages=[{"data": b"x"}]) is UNAVAILABLE
@@ -348,17 +222,6 @@ class TestCallFaults:
         ack_ids = [calls.pull(SUBSCRIPTION)[0].ack_id]
         assert calls.refusal("Subscriber/Acknowledge", subscription=SUBSCRIPTION, ack_ids=ack_ids) is UNAVAILABLE
         assert server.backlog(SUBSCRIPTION) == 0
-
-    def test_delayed_call_is_handled_after_its_delay(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.delay_calls("Publish", 0.3)
-        started = time.monotonic()
-        calls.publish(TOPIC, b"x")
-        assert time.monotonic() - started >= 0.3
-        server.delay_calls("Publish", 60)
-        assert calls.refusal("Publisher/Publish", topic=TOPIC, messages=[{"data": b"x"}], timeout=0.1) is (
-            grpc.StatusCode.DEADLINE_EXCEEDED
-        )
-        server.delay_calls("Publish", 0)
 
 
 class TestRedelivery:
@@ -443,15 +306,6 @@ class TestDuplicates:
         calls.modify_deadline(SUBSCRIPTION, [second], 0)
         assert len(calls.pull_what_is_there(SUBSCRIPTION)) == 1
 
-    def test_to_two_streams(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.duplicate(1.0, "other_stream")
-        with calls.stream(SUBSCRIPTION) as first, calls.stream(SUBSCRIPTION) as second:
-            server.wait_for_streams(2)
-            ids = server.publish(TOPIC, payloads(10))
-            first.wait_for(10)
-            second.wait_for(10)
-        assert sorted(first.ids()) == sorted(second.ids()) == sorted(ids)
-
 
 class TestStreamFaults:
     def test_all_streams_are_cut(self, server: PubSubServer, calls: PubSubCalls) -> None:
@@ -496,34 +350,6 @@ class TestStreamFaults:
 
 
 class TestEvents:
-    def test_log_tells_the_life_of_a_message_in_order(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        before = time.monotonic_ns()
-        with calls.stream(SUBSCRIPTION, client_id="me") as stream:
-            server.wait_for_streams(1)
-            (message_id,) = server.publish(TOPIC, [b"x"])
-            stream.nack(stream.wait_for(1))
-            stream.wait_for(2)
-            calls.modify_deadline(SUBSCRIPTION, stream.messages[1:], 30)
-            server.jump(31)
-            stream.ack(stream.wait_for(3)[2:])
-            server.wait_for_backlog(SUBSCRIPTION)
-        server.wait_for_streams(0)
-        events = server.events()
-        assert [event.kind for event in events] == [
-            *("stream-open", "publish", "deliver", "nack", "deliver", "modack", "expire", "deliver", "ack"),
-            "stream-close",
-        ]
-        assert [event.index for event in events] == list(range(len(events)))
-        moments = [event.monotonic_ns for event in events]
-        assert before < moments[0]
-        assert moments == sorted(moments)
-        assert moments[-1] < time.monotonic_ns()
-        assert events[6].server_ns - events[5].server_ns >= 30e9
-        assert {event.message_id for event in events[1:-1]} == {message_id}
-        assert {event.subscription for event in events if event.kind != "publish"} == {SUBSCRIPTION}
-        assert [events[0].detail, events[5].detail, events[-1].detail] == ["me", "30", "CANCELLED"]
-        assert [event.stream for event in events if event.kind == "deliver"] == [events[0].stream] * 3
-
     def test_ack_is_stamped_after_what_its_client_did_before(self, server: PubSubServer, calls: PubSubCalls) -> None:
         server.publish(TOPIC, [b"x"])
         received = calls.pull(SUBSCRIPTION)
@@ -532,54 +358,6 @@ class TestEvents:
         answered = time.monotonic_ns()
         (ack,) = server.events(kinds=[EventKind.ACK])
         assert written < ack.monotonic_ns < answered
-
-
-class TestLife:
-    def test_stops_soon_with_streams_and_pulls_open_and_leaves_no_thread(self) -> None:
-        before = set(threading.enumerate())
-        server = PubSubServer()
-        with server, PubSubCalls(server.endpoint) as calls:
-            server.create_subscription(SUBSCRIPTION, TOPIC)
-            server.slow_streams(60)
-            server.delay_calls("ModifyAckDeadline", 60)
-            pull = threading.Thread(target=calls.refusal, args=("Subscriber/Pull",), kwargs=_pull_fields())
-            delayed = threading.Thread(
-                target=calls.refusal, args=("Subscriber/ModifyAckDeadline",), kwargs={"subscription": SUBSCRIPTION}
-            )
-            pull.start()
-            delayed.start()
-            streams = [calls.stream(SUBSCRIPTION) for _ in range(5)]
-            server.wait_for_streams(5)
-            server.publish(TOPIC, payloads(3))
-            started = time.monotonic()
-            server.stop()
-            assert time.monotonic() - started < SOON
-            assert {stream.wait_for_end() for stream in streams} == {UNAVAILABLE}
-            for stream in streams:
-                stream.close()
-            pull.join()
-            delayed.join()
-
-        def left() -> list[threading.Thread]:
-            new = [thread for thread in threading.enumerate() if thread not in before]
-            return [thread for thread in new if not thread.daemon or thread.name.startswith("pubsub-")]
-
-        # A thread of grpc ends on its own after the event by which it says that it has stopped.
-        wait_for(lambda: not left())
-
-    def test_starts_again_with_its_backlog_on_the_same_port(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        server.publish(TOPIC, [b"x"])
-        endpoint = server.endpoint
-        server.stop()
-        server.stop()
-        assert calls.refusal("Publisher/GetTopic", topic=TOPIC) is UNAVAILABLE
-        server.start()
-        server.start()
-        assert server.endpoint == endpoint
-        with PubSubCalls(endpoint) as again:
-            assert [received.message.data for received in again.pull(SUBSCRIPTION)] == [b"x"]
-        server.set_speed(10_000)
-        server.wait_for_events("expire")
 
 
 class TestProcess:
@@ -603,15 +381,3 @@ class TestProcess:
             with PubSubControl(server.endpoint) as second:
                 assert second.backlog(SUBSCRIPTION) == 1
         assert not server.process.is_running()
-
-    def test_children_that_are_forked_as_spark_forks_its_jvm_start_beside_a_server(self) -> None:
-        with PubSubServer() as server, PubSubControl(server.endpoint) as control:
-            for _ in range(120):
-                control.jump(1)
-                # With a preexec_fn as pyspark.java_gateway has one: subprocess takes fork() then, not vfork().
-                child = subprocess.Popen(["true"], preexec_fn=os.getpid)  # noqa: PLW1509
-                assert child.wait(30) == 0
-
-
-def _pull_fields() -> dict[str, object]:
-    return {"subscription": SUBSCRIPTION, "max_messages": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,46 +91,6 @@ class TestOrdering:
         calls.ack(SUBSCRIPTION, again)
         assert server.backlog(SUBSCRIPTION) == 0
 
-    @pytest.mark.parametrize("seed", range(5))
-    def test_first_arrivals_are_in_order_whatever_is_done(
-        self, server: PubSubServer, calls: PubSubCalls, seed: int
-    ) -> None:
-        chance = random.Random(seed)
-        create(server, ordering=True)
-        published: dict[str, list[int]] = {"a": [], "b": [], "": []}
-        seen: dict[str, list[int]] = {"a": [], "b": [], "": []}
-        acked: set[int] = set()
-        held: list[Any] = []
-        for number in range(60):
-            key = chance.choice(["a", "b", ""])
-            publish(server, 1, key, number)
-            published[key].append(number)
-            for received in calls.pull_what_is_there(SUBSCRIPTION)[: chance.randint(1, 20)]:
-                held.append(received)
-                value = int(received.message.data)
-                if value not in seen[received.message.ordering_key]:
-                    seen[received.message.ordering_key].append(value)
-            chance.shuffle(held)
-            some = [held.pop() for _ in range(min(len(held), chance.randint(0, 4)))]
-            if some and chance.random() < 0.5:
-                calls.modify_deadline(SUBSCRIPTION, some, 0)
-            elif some:
-                calls.ack(SUBSCRIPTION, some)
-            if chance.random() < 0.1:
-                server.jump(601)
-        while server.backlog(SUBSCRIPTION):
-            server.jump(601)
-            received = calls.pull_what_is_there(SUBSCRIPTION)
-            for each in received:
-                value = int(each.message.data)
-                if value not in seen[each.message.ordering_key]:
-                    seen[each.message.ordering_key].append(value)
-            calls.ack(SUBSCRIPTION, received)
-            acked |= set(data(received))
-        assert seen["a"] == published["a"]
-        assert seen["b"] == published["b"]
-        assert set(seen[""]) == set(published[""])
-
 
 def reasons(refused: grpc.RpcError) -> dict[str, str]:
     status = rpc_status.from_call(refused)
@@ -206,21 +165,6 @@ def test_a_filter_takes_what_it_says(text: str, matching: list[str]) -> None:
     assert [name for name, attributes in messages.items() if wanted(attributes)] == matching
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "data = 1",
-        'attributes.a = "b" AND attributes:c OR attributes:d',
-        "attributes:a)",
-        "attributes:" + "a" * 256,
-    ],
-)
-def test_a_malformed_filter_is_refused(server: PubSubServer, calls: PubSubCalls, text: str) -> None:
-    server.create_topic(TOPIC)
-    status = calls.refusal("Subscriber/CreateSubscription", name=SUBSCRIPTION, topic=TOPIC, filter=text)
-    assert status is grpc.StatusCode.INVALID_ARGUMENT
-
-
 def test_what_a_filter_leaves_out_never_gets_into_the_subscription(server: PubSubServer, calls: PubSubCalls) -> None:
     create(server, filter="attributes:wanted")
     server.publish(TOPIC, [b"1"], {"wanted": "yes"})
@@ -249,14 +193,6 @@ class TestDeadLetters:
         assert attributes["CloudPubSubDeadLetterSourceSubscription"] == "orders"
         assert attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] == "p"
         assert server.counters()["dead-letter"] == 1
-
-    def test_a_forwarded_message_does_not_hold_up_its_key(self, server: PubSubServer, calls: PubSubCalls) -> None:
-        create(server, ordering=True, dead_letter_topic=DEAD)
-        publish(server, 2, "a")
-        for _ in range(5):
-            [received] = calls.pull_once(SUBSCRIPTION, 1)
-            calls.modify_deadline(SUBSCRIPTION, [received], 0)
-        assert data(calls.pull(SUBSCRIPTION)) == [1]
 
 
 def seek_to(calls: PubSubCalls, seconds: float) -> None:
