@@ -68,22 +68,6 @@ class TestClock:
         assert server.backlog(OTHER) == 0
 
 
-class TestPullCaps:
-    def test_stream_response_holds_at_most_1000_messages_or_1_mb_or_one_message(
-        self, server: PubSubServer, calls: PubSubCalls
-    ) -> None:
-        server.publish(TOPIC, payloads(2500))
-        server.publish(TOPIC, [bytes(400_000)] * 3)
-        server.publish(TOPIC, [bytes(2_000_000)])
-        with calls.stream(SUBSCRIPTION) as stream:
-            stream.wait_for(2504)
-        sizes = [len(response.received_messages) for response in stream.responses]
-        assert max(sizes) <= 1000
-        assert sizes[-1] == 1
-        for response in stream.responses[:-1]:
-            assert sum(received.message.ByteSize() for received in response.received_messages) <= 1_000_000
-
-
 class TestFlowControl:
     def test_stream_holds_at_most_max_outstanding_messages(self, server: PubSubServer, calls: PubSubCalls) -> None:
         server.publish(TOPIC, payloads(20))
