@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from connectors.core.options.declaration import option
     from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice
     from connectors.spool.admin.survey import SpoolRates, SpoolStats, rates, stats
-    from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
+    from connectors.spool.fetching.contract import Block, FetchContext, FetchTarget, Intake, TargetStatus
     from connectors.spool.options import SpoolOptions
     from connectors.spool.segments.rows import RowSchema
     from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
@@ -54,7 +54,7 @@ _MODULES: Final = {
     "core.options.declaration": ("option",),
     "core.options.kinds": ("BOOLEAN", "BYTES", "DURATION", "INTEGER", "SECRET", "STRING", "Secret", "choice"),
     "spool.admin.survey": ("SpoolRates", "SpoolStats", "rates", "stats"),
-    "spool.fetching.target": ("Block", "FetchContext", "FetchTarget", "Intake", "TargetStatus"),
+    "spool.fetching.contract": ("Block", "FetchContext", "FetchTarget", "Intake", "TargetStatus"),
     "spool.segments.rows": ("RowSchema",),
     "spool.source.connector": ("Feed", "SpoolConnector", "SpoolStart"),
     "spool.options": ("SpoolOptions",),

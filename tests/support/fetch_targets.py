@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.processes.failpoints import failpoint
+from connectors.spool.fetching.contract import Block, FetchContext, FetchTarget, Intake, TargetStatus
 from connectors.spool.fetching.messages import malformed
-from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 if TYPE_CHECKING:
     from connectors.pubsub.source.acks import Received

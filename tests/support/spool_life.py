@@ -1,6 +1,6 @@
 """A whole life of a spool in one process: a service, a fetcher, the stream and the protocol driver over them.
 
-All of the spool is the real thing - `Pipeline`, `SpoolStream`, and what is below them; only the processes around them
+All of the spool is the real thing - `Intake`, `SpoolStream`, and what is below them; only the processes around them
 are threads here, so that one disk can stand under all of them and hundreds of restarts take seconds.
 """
 
@@ -22,10 +22,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from connectors.core.offsets import SENTINEL
 from connectors.spool.errors import no_room
+from connectors.spool.fetching.contract import Block, Intake, TargetStatus
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import Block, Intake, TargetStatus
+from connectors.spool.fetching.room import FetcherEndedError, FetcherFolder
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.options import SpoolOptions, StartingPosition
 from connectors.spool.segments.segment import SegmentInfo, read_slices
@@ -185,13 +185,12 @@ class Fetching:
             except (OSError, FetcherEndedError):
                 self._ending.wait(_RETRY_SECONDS)
                 continue
-            target = Target(self._service)
-            pipeline = Pipeline(self._plan, folder, target, Intake(1 << 20, 1 << 20, None), self)
-            pipeline.start()
+            intake: Intake[list[str], list[str]] = Intake(self._plan, self)
+            intake.start(folder, Target(self._service))
             self._life_over.wait()
-            pipeline.stop_receiving()
-            if not pipeline.close(time.monotonic() + _CLOSE_SECONDS):
-                pipeline.abandon()
+            intake.stop_receiving()
+            if not intake.close(time.monotonic() + _CLOSE_SECONDS):
+                intake.abandon()
             folder.release()
             if not self._ending.is_set():
                 self._life_over.clear()
@@ -333,6 +332,8 @@ class SpoolLife:
             publish_period=0.001,
             segment_rows=4,
             segment_bytes=40,
+            max_held_bytes=1 << 20,
+            max_held_rows=1 << 20,
         )
         return StartedFetching(Fetching(plan, self.service, wake), 1e6)
 

@@ -39,7 +39,7 @@ from connectors.kinesis.options.client import client_from_json
 from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardKey
 from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
-from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, TargetStatus
+from connectors.spool.fetching.contract import Block, FetchContext, FetchTarget, TargetStatus
 from connectors.spool.segments.segment import Sizes
 
 TARGET: Final = "connectors.kinesis.fan_out.fetcher:KinesisFetch"

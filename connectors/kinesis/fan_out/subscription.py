@@ -32,8 +32,8 @@ from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.offsets import Position, PositionKind, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.shards import ShardKey
+from connectors.spool.fetching.contract import FetchContext, Intake
 from connectors.spool.fetching.messages import from_json, malformed, to_json
-from connectors.spool.fetching.target import FetchContext, Intake
 
 # Orders
 

@@ -23,7 +23,7 @@ from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
 from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth, start_thread
 from connectors.pubsub.source.subscription import require_readable
-from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
+from connectors.spool.fetching.contract import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 """Counter of the messages without the attribute that dedupAttribute names."""

@@ -15,7 +15,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff
 from connectors.pubsub.client.client import PullStream
 from connectors.pubsub.source.acks import Deadlines, Received
-from connectors.spool.fetching.target import FetchContext, Intake
+from connectors.spool.fetching.contract import FetchContext, Intake
 
 _log = logging.getLogger(__name__)
 

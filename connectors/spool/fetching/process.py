@@ -24,6 +24,13 @@ from typing import Any, BinaryIO, Final
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.processes.parent import ParentWatch
 from connectors.spool.errors import fetcher_failed, missing_spool, write_error
+from connectors.spool.fetching.contract import (
+    FetchContext,
+    FetchTarget,
+    Intake,
+    Orders,
+    TargetStatus,
+)
 from connectors.spool.fetching.messages import (
     COMMANDS,
     Allow,
@@ -40,9 +47,14 @@ from connectors.spool.fetching.messages import (
     encode,
     malformed,
 )
-from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
-from connectors.spool.fetching.target import FetchContext, FetchTarget, Intake, Orders, TargetStatus
+from connectors.spool.fetching.room import (
+    FetcherEndedError,
+    FetcherFolder,
+    PublishedBytes,
+    ReaderWatch,
+    heartbeat_seconds,
+    share_of,
+)
 from connectors.spool.segments.segment import SegmentInfo, segment_name
 
 _log = logging.getLogger(__name__)
@@ -121,9 +133,7 @@ class FetchProcess:
         self._is_external = bool(plan.share_of)
         self._orders = Orders(start.orders)
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
-        self._intake: Intake[Any, Any] = Intake(
-            plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start.allowance
-        )
+        self._intake: Intake[Any, Any] = Intake(plan, self, 0 if self._is_external else start.allowance)
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
         try:
@@ -144,17 +154,17 @@ class FetchProcess:
             return self._report_fault(error)
 
     def _fetch(self, folder: FetcherFolder, target: FetchTarget[Any, Any]) -> int:
-        pipeline = Pipeline(self._plan, folder, target, self._intake, self)
-        pipeline.start()
+        intake = self._intake
+        intake.start(folder, target)
         if self._is_external:
             threading.Thread(target=self._watch_reader, args=(folder,), name="reader", daemon=True).start()
         self._reporter.send(Ready(folder.fetcher))
         fault = self._watch(folder, target)
         self._arm_hard_limit()
         began = time.monotonic()
-        pipeline.stop_receiving()
-        if isinstance(fault, FetcherEndedError) or not pipeline.close(began + _PUBLISH_LIMIT):
-            pipeline.abandon()
+        intake.stop_receiving()
+        if isinstance(fault, FetcherEndedError) or not intake.close(began + _PUBLISH_LIMIT):
+            intake.abandon()
         target.close(began + _CLOSE_LIMIT)
         if self._is_external:
             # Nobody else sees that this process has ended.
@@ -285,7 +295,7 @@ class FetchProcess:
         self._events.put(("disk", None))
 
     def failed(self, error: BaseException) -> None:
-        """End this process with an error of a thread, of the pipeline or of the target."""
+        """End this process with an error of a thread, of the intake or of the target."""
         self._events.put(("fault", error))
 
     def _report_health(self, target: FetchTarget[Any, Any]) -> None:
@@ -297,19 +307,7 @@ class FetchProcess:
         error = status.error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._plan.root)
-        with self._intake.lock:
-            return Health(
-                held_bytes=self._intake.held_bytes,
-                held_rows=self._intake.held_rows,
-                fetched_bytes=self._intake.fetched_bytes,
-                fetched_rows=self._intake.fetched_rows,
-                paused=not self._intake.open,
-                settled_at=self._intake.settled_at(),
-                streams=status.streams,
-                streams_open=status.streams_open,
-                error=error,
-                counters=status.counters,
-            )
+        return self._intake.health(status, error)
 
     def _report_fault(self, fault: BaseException) -> int:
         """Report why this process ends; return the exit code."""

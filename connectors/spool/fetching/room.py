@@ -1,4 +1,4 @@
-"""The room that fetchers have for rows: how it is shared, announced in the ledger, and read there.
+"""What a fetcher has in the spool: its folder, and room for rows, which is shared, announced and read in the ledger.
 
 A fetcher that its source process has started receives by a pipe what it may fetch. One outside of it finds that in the
 spool (rule R6). The source process appends a record to the ledger at least every `heartbeat_seconds`, and announces in
@@ -9,17 +9,21 @@ one, and may have its share of the room in these.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from connectors.core.errors import SpoolError
+from connectors.core.processes.failpoints import failpoint
 from connectors.spool.errors import record_damaged
 from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.ledger.identity import check_identity
 from connectors.spool.ledger.records import claimed_epochs, read_record, record_name
 from connectors.spool.segments.shapes import NUMBER_NAME, is_number, misfit
-from connectors.spool.store.base import Store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import FolderHold, Store, StoreAccess
 
 MAX_RECORDS_BETWEEN: Final = 32
 """The most records between two announcements of room."""
@@ -27,8 +31,53 @@ _RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN
 _LONGEST_HEARTBEAT: Final = 60.0
 _HEARTBEATS_IN_AGE: Final = 4
 _EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is searched for
+_LOCK_TRIES: Final = 200
+_LOCK_POLL: Final = 0.005
 _ROOM: Final = "room"
 _SHAPE: Final = {"bytes": int, "through": {"*": is_number}}
+
+
+class FetcherEndedError(Exception):
+    """Raised when this process must end and another may replace it, though nothing is wrong."""
+
+
+class FetcherFolder:
+    """The folder of one fetcher process, with its lock (rule R2); `SpoolError` if the spool of this id is not there."""
+
+    def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
+        self.fetcher = secrets.token_hex(8)
+        self.store = open_store(root, self.fetcher, access)
+        self.name = f"inbox/{self.fetcher}"
+        if spool is not None:
+            check_identity(self.store, spool)
+        failpoint("fetch.before_folder")
+        self.store.make_folder(self.name)
+        failpoint("fetch.after_folder")
+        self._hold = self._acquire()
+
+    def _acquire(self) -> FolderHold:
+        for _ in range(_LOCK_TRIES):
+            # A reader that tests whether the lock is free holds it for a moment, and removes the folder if it can.
+            try:
+                hold = self.store.hold_folder(self.name)
+            except FileNotFoundError:
+                break
+            if hold is not None:
+                if hold.is_present():
+                    return hold
+                hold.release()
+                break
+            time.sleep(_LOCK_POLL)
+        raise FetcherEndedError("the folder was removed before it could be locked")
+
+    def check(self) -> None:
+        """Raise `FetcherEndedError` if nothing more can be published in the folder."""
+        if not self._hold.is_present():
+            raise FetcherEndedError("its folder in the spool was removed or closed")
+
+    def release(self) -> None:
+        """Release the folder; the end of a process does that too."""
+        self._hold.release()
 
 
 def share_of(room: int, fetchers: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.kinesis.fan_out.cached_ranges import SpoolIndex
-from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.fetching.room import FetcherFolder
 from connectors.spool.store import open_store
 from tests.support.kinesis_efo import Efo
 from tests.support.kinesis_rig import HASTY_SOURCE, wait_until

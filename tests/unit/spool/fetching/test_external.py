@@ -14,8 +14,7 @@ import pytest
 from connectors.core.errors import SpoolDamagedError
 from connectors.spool.fetching.external import ExternalFetching
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.fetching.pipeline import FetcherFolder
-from connectors.spool.fetching.room import PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.fetching.room import FetcherFolder, PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.base import Holder, StoreWriting
 from connectors.spool.store.local import LocalStore

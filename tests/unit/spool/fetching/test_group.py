@@ -11,18 +11,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from connectors.core.errors import ConnectorError
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
+from connectors.spool.fetching.contract import Block, Intake, TargetStatus
 from connectors.spool.fetching.group import FetcherChild, FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import (
     MAX_COMMAND_BYTES,
@@ -39,8 +43,7 @@ from connectors.spool.fetching.messages import (
     encode,
 )
 from connectors.spool.fetching.process import FetchProcess, Reporter
-from connectors.spool.fetching.room import next_allowance
-from connectors.spool.fetching.target import Held, Intake
+from connectors.spool.fetching.room import FetcherFolder, next_allowance
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader
 from connectors.spool.store.local import LocalStore
 from tests.support.fetch_targets import FAILPOINTS, PATIENT, numbers_of, read_log
@@ -667,47 +670,122 @@ def test_an_allowance_is_sent_when_it_matters(
     assert next_allowance(published, share, sent) == expected
 
 
-def test_what_is_held_is_given_up_in_the_order_of_arrival() -> None:
-    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, 100)
-    for name in "abcdef":
-        intake.put(name, 10, 1)
-    with intake.lock:
-        intake.take(15)
-        intake.decoded(Held("A", 10, 1, 0.0, 4))
-        intake.hand_over()
-        intake.take(20)
-        intake.decoded(Held("BC", 20, 2, 0.0, 8))
-        intake.take(10)
-        assert [held.item for held in intake.give_up()] == ["A", "BC", "d", "e", "f"]
-        assert intake.empty
-        assert (intake.held_bytes, intake.held_rows, intake.queued_bytes) == (0, 0, 0)
-        assert not intake.exhausted
+class HeldTarget:
+    """Gives one row for a delivery, unless its text is empty; stands still before it decodes what a test says."""
+
+    def __init__(self) -> None:
+        self.still_at = ""
+        self.stands = threading.Event()
+        self.go_on = threading.Event()
+        self.durable: list[str] = []
+        self.given_up: list[str] = []
+
+    def start(self, intake: Intake[str, str]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def decode(self, deliveries: Sequence[str]) -> Block[str]:
+        if self.still_at in deliveries:
+            self.stands.set()
+            self.go_on.wait()
+        texts = [text for text in deliveries if text.strip()]
+        rows = pa.record_batch({"id": pa.array(texts, pa.string())})
+        sizes = np.full(len(texts), 4, np.int64)
+        return Block(rows, pa.array(texts, pa.string()), sizes, (1, 1), "".join(deliveries).upper())
+
+    def on_durable(self, token: str) -> None:
+        self.durable.append(token)
+
+    def on_given_up(self, held: Sequence[str]) -> None:
+        self.given_up += held
+
+    def status(self) -> TargetStatus:
+        return TargetStatus(1, 1, None)
+
+    def close(self, deadline: float) -> None:
+        pass
 
 
-def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_those_of_its_rows() -> None:
-    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, 10)
+class StillFolder(FetcherFolder):
+    """A folder in which nothing is published before `go_on`."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.publishing = threading.Event()
+        self.go_on = threading.Event()
+
+    def check(self) -> None:
+        self.publishing.set()
+        self.go_on.wait()
+        super().check()
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+
+    def published(self, segment: SegmentInfo) -> None:
+        pass
+
+    def disk_changed(self, error: OSError | None) -> None:
+        pass
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+def held(intake: Intake[str, str]) -> tuple[int, int]:
+    health = intake.health(TargetStatus(1, 1, None), None)
+    return health.held_bytes, health.held_rows
+
+
+def never() -> bool:
+    return False
+
+
+def test_what_is_held_is_given_up_in_the_order_of_arrival(spool: Spool) -> None:
+    plan = replace(spool.plan(), segment_bytes=100, publish_period=0.001)
+    intake: Intake[str, str] = Intake(plan, Observer(), 600)
+    folder, target = StillFolder(str(spool.root)), HeldTarget()
+    intake.start(folder, target)
+    target.still_at = "d"
+    intake.put("a", 100, 1)
+    assert folder.publishing.wait(5)
+    for name in "bcdef":
+        intake.put(name, 100, 1)
+    assert target.stands.wait(5)
+    assert held(intake) == (600, 6)
+    intake.abandon()
+    assert target.given_up == ["A", "B", "C", "d", "e", "f"]
+    assert held(intake) == (0, 0)
+    assert intake.wait(0.0, never)
+    folder.go_on.set()
+    target.go_on.set()
+
+
+def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_those_of_its_rows(spool: Spool) -> None:
+    intake: Intake[str, str] = Intake(replace(spool.plan(), publish_period=0.001), Observer(), 10)
     intake.put("a", 10, 1)
-    assert intake.exhausted
-    with intake.lock:
-        intake.take(100)
-        intake.decoded(Held("A", 10, 1, 0.0, 4))
-        intake.hand_over()
-        intake.published()
-    assert intake.open
+    assert not intake.wait(0.0, never)
+    intake.start(FetcherFolder(str(spool.root)), HeldTarget())
+    assert intake.wait(5.0, never)
+    assert intake.close(time.monotonic() + 5.0)
     intake.put("b", 6, 1)
-    assert intake.exhausted
+    assert not intake.wait(0.0, never)
     intake.allow(11)
-    assert intake.open
+    assert intake.wait(0.0, never)
 
 
-def test_a_block_without_rows_is_let_go_of_at_once() -> None:
-    intake: Intake[str, str] = Intake(1 << 30, 1 << 30, None)
-    intake.put("a", 10, 1)
-    with intake.lock:
-        intake.take(100)
-        intake.decoded(Held("A", 10, 0, 0.0, 0))
-        assert intake.empty
-        assert (intake.held_bytes, intake.held_rows) == (0, 0)
+def test_a_block_without_rows_is_let_go_of_at_once(spool: Spool) -> None:
+    intake: Intake[str, str] = Intake(replace(spool.plan(), publish_period=0.001), Observer())
+    target = HeldTarget()
+    intake.start(FetcherFolder(str(spool.root)), target)
+    intake.put(" ", 10, 1)
+    wait_for(lambda: target.durable == [" "])
+    assert held(intake) == (0, 0)
+    assert spool.segments(spool.fetchers()[0]) == []
 
 
 # Lines that are no messages, and fetchers of another version of this pack.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import SpoolError
-from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.fetching.room import FetcherFolder
 from connectors.spool.ledger.identity import open_identity, read_identity
 from connectors.spool.segments.segment import read_slices
 from connectors.spool.store.disk import Disk

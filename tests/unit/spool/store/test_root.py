@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolError
-from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.fetching.room import FetcherFolder
 from tests.support.spool_folders import OTHER, USER, acting_as, is_root, made, make, refused
 
 
