@@ -335,7 +335,7 @@ class SpoolLife:
             max_held_bytes=1 << 20,
             max_held_rows=1 << 20,
         )
-        return StartedFetching(Fetching(plan, self.service, wake), 1e6)
+        return Fetching(plan, self.service, wake), 1e6
 
     def publish_and_read(self, query: InProcessQuery, count: int, timeout: float = 30.0) -> None:
         """Publish messages, and run batches until all that was ever published is in the sink."""
@@ -349,9 +349,8 @@ class SpoolLife:
     def compact(self) -> None:
         """Free and merge now; the stream does it soon, merges once a second, and on a full disk a minute later."""
         assert self.stream is not None
-        started = self.stream._background.fetchers.started
-        assert started is not None
-        compaction = started.compaction
+        compaction = self.stream._background.compaction
+        assert compaction is not None
         try:
             compaction.step(read_from=self.stream._background.backlog.read_from())
             while compaction.merge():

@@ -35,7 +35,7 @@ class NoFetchers:
 
 
 def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> StartedFetching:
-    return StartedFetching(NoFetchers(), 86_400.0)
+    return NoFetchers(), 86_400.0
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def _start_fetching(
     if options.dedup_horizon is not None:
         horizon = options.dedup_horizon
     if options.fetch is FetchMode.EXTERNAL:
-        return StartedFetching(ExternalFetching(ledger, options.max_reader_age), horizon)
+        return ExternalFetching(ledger, options.max_reader_age), horizon
     group = FetcherGroup(
         on_published=lambda _fetcher, _number: wake(),
         may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
@@ -63,7 +63,7 @@ def _start_fetching(
         plan = replace(fetch_plan(connector, options, feed, ledger.identity), source=source)
         group.add(plan, _fetcher_count(options, name, feed))
     group.start()
-    return StartedFetching(group, horizon)
+    return group, horizon
 
 
 def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:

@@ -1,23 +1,21 @@
-"""The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
+"""The background work of a stream: start the fetchers, admit what they publish, compact the spool.
 
 Three threads, beside the one that puts records: one admits, one compacts, one starts the fetchers and then merges id
-runs; see `Admission`, `Compaction` and `FetcherStart`. None waits for another, but for its records. An error that a
-retry cannot fix is raised to Spark by the next call; a full disk is waited out. An error of the source ends the
-fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
-
-What more than one thread uses: `Freshness`, with a lock; the positions of `Backlog`, which calls of Spark write;
-`FetcherStart.started`, which is set once; the errors of `Guard`; and `Signals`.
+runs. None waits for another, but for its records. An error that a retry cannot fix is raised to Spark by the next call;
+a full disk, and a store that does not answer, are waited out. An error of the source ends the fetching, and is raised
+only when all that came before was served, because the spool has the only copy of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from connectors.core.errors import (
     AccessDeniedError,
@@ -25,31 +23,28 @@ from connectors.core.errors import (
     CredentialsError,
     ServiceUnavailableError,
     SourceGoneError,
+    SpoolError,
     SpoolFullError,
 )
-from connectors.core.retry import Outage, OutageRule
-from connectors.spool.errors import no_room
+from connectors.core.retry import Outage
+from connectors.spool.errors import full_disk_error, no_room
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.data_loss import DataLossPolicy
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import while_newest
 from connectors.spool.ledger.state import COMMITS_RETAINED
 from connectors.spool.options import SpoolOptions
+from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import bytes_between
-from connectors.spool.stream.waiting import (
-    RETRY_SECONDS,
-    DuplicateWatch,
-    Freshness,
-    Guard,
-    OutageLog,
-    ServiceWatch,
-    Signals,
-)
+from connectors.spool.stream.waiting import DuplicateWatch, Freshness, OutageLog, ServiceWatch
 
 _log = logging.getLogger(__name__)
 
 SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""
+_RETRY_SECONDS: Final = 1.0
+"""How long a disk without room, or a store that does not answer, is waited for."""
 _MERGE_EVERY: Final = 1.0
 _MERGE_LATER: Final = 60.0
 _LONGEST_END: Final = 5.0
@@ -75,118 +70,14 @@ class Fetching(Protocol):
         """End the fetchers; what they hold is published or handed back."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartedFetching:
-    """What the start of the fetchers returns.
+StartedFetching: TypeAlias = tuple[Fetching, float]
+"""The fetchers that were started, and for how many seconds ids are retained."""
+StartFetching: TypeAlias = Callable[[Ledger, Callable[[], None]], StartedFetching]
+"""Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published.
 
-    Attributes:
-        fetching: the fetchers.
-        dedup_horizon: seconds for which ids are retained.
-    """
-
-    fetching: Fetching
-    dedup_horizon: float
-
-
-StartFetching = Callable[[Ledger, Callable[[], None]], StartedFetching]
-"""Starts the fetchers of a ledger's spool; returns them, and how long ids are retained.
-
-The second argument is to be called when a segment was published.
+It is called in a thread of its own, because it calls the service; again in an outage of the service, and when a full
+disk or a store that does not answer ends it with `OSError`.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What a start has made; either there are fetchers, or an error of the source that they could not start for."""
-
-    compaction: Compaction
-    fetching: Fetching | None = None
-    source_error: ConnectorError | None = None
-
-    def terminal_error(self) -> ConnectorError | None:
-        """Return the error that ended the fetchers, or did not let them start."""
-        return self.source_error if self.fetching is None else self.fetching.terminal_error()
-
-
-class FetcherStart:
-    """The work of the thread that starts fetchers and then merges; other threads only read `started`.
-
-    `start_fetching` is called in this thread, because it calls the service; again in an outage of the service, and
-    where a full disk or a store that does not answer ends it with `OSError`.
-
-    Attributes:
-        started: None before; set once, by this thread.
-        outage_rule: when the service is given up.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        start_fetching: StartFetching,
-        compaction: CompactionSettings,
-        guard: Guard,
-        signals: Signals,
-        outage_rule: OutageRule,
-    ) -> None:
-        self.started: Started | None = None
-        self._ledger = ledger
-        self._start_fetching = start_fetching
-        self._settings = compaction
-        self._guard = guard
-        self._signals = signals
-        self.outage_rule = outage_rule
-        self._outage = Outage(outage_rule)
-
-    def run(self) -> None:
-        """Start the fetchers, then merge until this is stopped or fails."""
-        stopping = self._signals.stopping
-        while self._guard.run(self._start) and self.started is None:
-            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
-            if stopping.wait(0.0 if self.is_out else RETRY_SECONDS):
-                return
-        while self.started is not None and not stopping.wait(_MERGE_EVERY):
-            if not self._guard.run(partial(self._merge, self.started.compaction)):
-                return
-
-    @property
-    def is_out(self) -> bool:
-        """Whether the fetchers could not be started yet, because of the service."""
-        return self._outage.failures > 0
-
-    def terminal_error(self) -> ConnectorError | None:
-        """Return the error that ended the fetchers, or did not let them start; None also before the start."""
-        return None if self.started is None else self.started.terminal_error()
-
-    def stop(self) -> None:
-        """End the fetchers; what they hold is published or handed back."""
-        if self.started is not None and self.started.fetching is not None:
-            self.started.fetching.stop()
-
-    def _start(self) -> None:
-        try:
-            started = self._start_fetching(self._ledger, self._signals.segment_reported)
-        except SOURCE_ERRORS as error:
-            # How long ids count is unknown, so the longest time there is.
-            self.started = Started(Compaction(self._ledger, self._settings), source_error=error)
-        except ServiceUnavailableError as error:
-            self._signals.stopping.wait(self._outage.next_delay_seconds(error))
-        else:
-            self._outage.reset()
-            compaction = Compaction(self._ledger, replace(self._settings, horizon=started.dedup_horizon))
-            self.started = Started(compaction, started.fetching)
-            if self._signals.stopping.is_set():
-                started.fetching.stop()
-        self._signals.wake.set()
-
-    def _merge(self, compaction: Compaction) -> None:
-        try:
-            while not self._signals.stopping.is_set() and compaction.merge():
-                pass
-        except OSError as error:
-            if not no_room(error):
-                raise
-            # Merged runs are searched faster, and nothing depends on that.
-            self._signals.stopping.wait(_MERGE_LATER)
 
 
 class Backlog:
@@ -195,10 +86,10 @@ class Backlog:
     Calls of Spark write, one at a time; the admitting thread reads. Each attribute is replaced as a whole.
     """
 
-    def __init__(self, ledger: Ledger, max_spool_bytes: int, signals: Signals) -> None:
+    def __init__(self, ledger: Ledger, max_spool_bytes: int, wake: Callable[[], None]) -> None:
         self._ledger = ledger
         self._max_spool_bytes = max_spool_bytes
-        self._signals = signals
+        self._wake = wake
         self._highest_asked = 0
         self._last_asked: tuple[int, ...] = ()
 
@@ -208,7 +99,7 @@ class Backlog:
             self._last_asked = (*self._last_asked, position)[-COMMITS_RETAINED:]
         if position > self._highest_asked:
             self._highest_asked = position
-            self._signals.wake.set()
+            self._wake()
 
     @property
     def is_unread(self) -> bool:
@@ -232,122 +123,6 @@ class Backlog:
         return max(self._max_spool_bytes - used, 0)
 
 
-class Admission:
-    """The work of the admitting thread; what is no argument belongs to it alone, but for `complete`.
-
-    Attributes:
-        complete: all that the source ever delivered is admitted: there is an error of the source, and nobody fetches.
-            Set within `Freshness.changing`, and then for good.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        fetchers: FetcherStart,
-        backlog: Backlog,
-        *,
-        losses: DataLossPolicy,
-        freshness: Freshness,
-        duplicates: DuplicateWatch,
-        guard: Guard,
-        signals: Signals,
-    ) -> None:
-        self.complete = False
-        self._ledger = ledger
-        self._fetchers = fetchers
-        self._backlog = backlog
-        self._losses = losses
-        self._freshness = freshness
-        self._duplicates = duplicates
-        self._service = ServiceWatch(fetchers.outage_rule)
-        self._guard = guard
-        self._signals = signals
-        self._outages = OutageLog(ledger.store.root)
-        self._next_list = 0.0
-        self._fetching_ended: float | None = None
-
-    def run(self) -> None:
-        """Do rounds until this is stopped or fails."""
-        while not self._signals.stopping.is_set():
-            self._signals.wake.wait(_POLL)
-            self._signals.wake.clear()
-            if not self._guard.run(self._do_round):
-                return
-
-    def _do_round(self) -> None:
-        """Do the steps of one round: admit, report, grant."""
-        ended, started = self._fetching_has_ended(), self._fetchers.started
-        fetching = None if started is None else started.fetching
-        # Before admission: what these report as durable is there to be admitted.
-        fetchers = () if fetching is None else fetching.status()
-        full = self._guard.disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers)
-        if full and started is not None:
-            # First, and in this thread: it makes the room that the records of what is admitted need.
-            started.compaction.step(urgent=True, read_from=self._backlog.read_from())
-        head = self._ledger.state.head
-        admitted_at = self._admit()
-        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
-        self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
-        if started is not None and admitted_at is not None:
-            started.compaction.note_admitted()
-        if fetching is not None:
-            fetching.allow(self._losses.quarantining(self._backlog.free_bytes))
-        self._guard.round_ended()
-        admitted = self._ledger.state.head > head
-        self._service.see(time.monotonic(), fetchers, served=admitted or self._backlog.is_unread)
-
-    def _admit(self) -> float | None:
-        """Admit what is published; return when all of it was, None if it is not time to list the inbox."""
-        state, now = self._ledger.state, time.monotonic()
-        before, newest = state.ordinal, state.published
-        listed = self._signals.reported.is_set() or now >= self._next_list
-        if listed:
-            self._signals.reported.clear()
-            self._ledger.admit()
-            self._next_list = now + self._ledger.store.look_seconds
-        now = time.monotonic()
-        with self._freshness.changing():
-            admitted = self._ledger.state.since(before)
-            for entry in admitted:
-                self._freshness.admitted(now, entry.published, entry.admitted_rows)
-                if not entry.quarantined:
-                    self._duplicates.admitted(rows=entry.rows, new=entry.admitted_rows)
-            self._duplicates.compare(admitted, newest)
-        return now if listed else None
-
-    def _report(
-        self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
-    ) -> None:
-        """Report to the log and to the waiting calls of Spark."""
-        now = time.monotonic()
-        self._outages.see(now, fetchers)
-        settled = 0.0
-        if admitted_at is not None:
-            settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
-        with self._freshness.changing():
-            self._freshness.round_ended(
-                now, healthy=healthy, settled=settled, out=self._service.is_out or self._fetchers.is_out
-            )
-            self.complete = self.complete or (ended and admitted_at is not None)
-
-    def _fetching_has_ended(self) -> bool:
-        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
-
-        True if nobody publishes any more, here or in what is left of an earlier run of the query.
-        """
-        error = self._fetchers.terminal_error()
-        if self.complete or not isinstance(error, SOURCE_ERRORS):
-            return self.complete
-        if self._fetching_ended is None:
-            _log.warning("%s The rows in the spool are served first; then the query stops.", error)
-            self._fetchers.stop()
-            self._fetching_ended = time.monotonic()
-        self._signals.reported.set()
-        store = self._ledger.store
-        waited = time.monotonic() - self._fetching_ended
-        return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))
-
-
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """What a stream reads, and by which options.
@@ -369,32 +144,53 @@ class StreamSettings:
 
 
 class Background:
-    """The background threads of one stream, as its calls see them; `check` raises their errors."""
+    """The background threads of one stream, as its calls see them; `check` raises their errors.
+
+    What more than one thread uses: `freshness`, with a lock; the positions of `backlog`, which calls of Spark write;
+    and the attributes here.
+
+    Attributes:
+        compaction: None before the start of the fetchers has ended, well or with an error of the source; set once,
+            after `fetching`.
+        fetching: None before, and where the source did not let the fetchers start.
+        complete: all that the source ever delivered is admitted: there is an error of the source, and nobody fetches.
+            Set within `Freshness.changing`, and then for good.
+        error: the first one that a retry cannot fix; set within `Freshness.changing`, and then for good.
+    """
 
     def __init__(self, settings: StreamSettings, ledger: Ledger, start_fetching: StartFetching) -> None:
         options = settings.options
-        self._ledger = ledger
-        self._signals = Signals()
-        self.backlog = Backlog(ledger, options.max_spool_bytes, self._signals)
+        self.compaction: Compaction | None = None
+        self.fetching: Fetching | None = None
+        self.complete = False
+        self.error: ConnectorError | None = None
+        self.backlog = Backlog(ledger, options.max_spool_bytes, self.wake)
         self.losses = DataLossPolicy(ledger, fail=options.fail_on_data_loss)
         self.freshness = Freshness(options.available_now_quiet, options.available_now_max_wait)
-        self._guard = Guard(ledger, self._signals, self.freshness)
-        rule = options.outage_rule
-        self.fetchers = FetcherStart(ledger, start_fetching, settings.compaction, self._guard, self._signals, rule)
-        self.admission = Admission(
-            ledger,
-            self.fetchers,
-            self.backlog,
-            losses=self.losses,
-            freshness=self.freshness,
-            duplicates=DuplicateWatch(ledger.store.root, by_message_id=settings.by_message_id),
-            guard=self._guard,
-            signals=self._signals,
-        )
+        self._ledger = ledger
+        self._start_fetching = start_fetching
+        self._settings = settings.compaction
+        self._start_error: ConnectorError | None = None
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._reported = threading.Event()  # a fetcher has published, so the inbox is to be listed
+        self._reserve = DiskReserve(ledger.store)
+        self._disk_is_full = False  # work of a thread had no room, and no round of admission has ended well since
+        self._start_outage = Outage(options.outage_rule)
+        # Of the admitting thread alone.
+        self._duplicates = DuplicateWatch(ledger.store.root, by_message_id=settings.by_message_id)
+        self._service = ServiceWatch(options.outage_rule)
+        self._outages = OutageLog(ledger.store.root)
+        self._next_list = 0.0
+        self._fetching_ended: float | None = None
+        self._next_expiry = 0.0  # of the compacting thread alone
         self._threads = [
-            threading.Thread(target=self.admission.run, name="spool-admission", daemon=True),
-            threading.Thread(target=self.fetchers.run, name="spool-start", daemon=True),
-            threading.Thread(target=self._compact, name="spool-compaction", daemon=True),
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (
+                ("spool-admission", self._admit_in_rounds),
+                ("spool-start", self._start_and_merge),
+                ("spool-compaction", self._compact_in_rounds),
+            )
         ]
 
     def start(self) -> None:
@@ -409,50 +205,214 @@ class Background:
 
     def stop(self) -> None:
         """End the fetchers and the threads; nothing is admitted any more when this returns."""
-        self._signals.stopping.set()
-        self._signals.wake.set()
-        self.fetchers.stop()
+        self._stopping.set()
+        self.wake()
+        if self.fetching is not None:
+            self.fetching.stop()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-        self._guard.close()
+        with contextlib.suppress(OSError, SpoolError):
+            # The next writer clears it away.
+            self._reserve.release()
 
     def wake(self) -> None:
         """Begin the next round now."""
-        self._signals.wake.set()
-
-    @property
-    def complete(self) -> bool:
-        """Whether all that the source ever delivered is admitted: see `Admission`."""
-        return self.admission.complete
+        self._woken.set()
 
     def check(self) -> None:
         """Raise the error that ended the background work or the fetchers, unless it is about the source alone."""
         self._ledger.check()
-        if self._guard.error is not None:
-            raise self._guard.error
-        error = self.fetchers.terminal_error()
+        if self.error is not None:
+            raise self.error
+        error = self._terminal_error()
         if error is not None and not isinstance(error, SOURCE_ERRORS):
             raise error
 
     def source_error(self) -> ConnectorError | None:
         """Return why the source delivers nothing more, if so; to be raised when all that came before was served."""
-        error = self.fetchers.terminal_error()
+        error = self._terminal_error()
         return error if isinstance(error, SOURCE_ERRORS) else None
 
-    def _compact(self) -> None:
-        """Compact in rounds, until this is stopped or fails."""
-        next_expiry = 0.0
+    def _terminal_error(self) -> ConnectorError | None:
+        """Return the error that ended the fetchers, or did not let them start."""
+        return self._start_error if self.fetching is None else self.fetching.terminal_error()
 
-        def do_round() -> None:
-            nonlocal next_expiry
-            if self.fetchers.started is None:
+    # Every thread.
+
+    def _run(self, work: Callable[[], None]) -> bool:
+        """Do background work; False if it ended with an error that a retry cannot fix, which is `error` then."""
+        try:
+            with while_newest(self._ledger.store, self._ledger.claim):
+                work()
+        except ConnectorError as error:
+            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark
+            if isinstance(error, OSError) and no_room(error):
+                self._make_room()
+                return True
+            if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:  # an object store that does not answer
+                _log.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
+                self._stopping.wait(_RETRY_SECONDS)
+                return True
+            what = f"The background work of the spool ended with {type(error).__name__}: {error}"
+            wrapped = SpoolError("SPOOL_BACKGROUND_FAILED", what, self._ledger.store.root)
+            wrapped.__cause__ = error
+            self._fail(wrapped)
+        return self.error is None
+
+    def _make_room(self) -> None:
+        """Release the reserve, so that the next round can record what it frees; wait when that is not enough."""
+        if not self._disk_is_full:
+            _log.warning("%s", full_disk_error(self._ledger.store.root))
+            self._disk_is_full = True
+            self._reserve.release()
+            self.wake()
+        else:
+            self._stopping.wait(_RETRY_SECONDS)
+
+    def _fail(self, error: ConnectorError) -> None:
+        with self.freshness.changing():
+            self.error = self.error or error
+
+    # The thread that starts the fetchers and then merges.
+
+    def _start_and_merge(self) -> None:
+        while self._run(self._start) and self.compaction is None:
+            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
+            if self._stopping.wait(0.0 if self._start_outage.failures else _RETRY_SECONDS):
                 return
-            compaction, now = self.fetchers.started.compaction, time.monotonic()
-            compaction.step(read_from=self.backlog.read_from())
-            if now >= next_expiry:
-                next_expiry = now + _EXPIRE_EVERY
-                compaction.expire()
+        while self.error is None and not self._stopping.wait(_MERGE_EVERY):
+            if not self._run(self._merge):
+                return
 
-        while not self._signals.stopping.wait(_COMPACT_EVERY) and self._guard.run(do_round):
+    def _start(self) -> None:
+        def report() -> None:
+            self._reported.set()
+            self.wake()
+
+        try:
+            fetching, horizon = self._start_fetching(self._ledger, report)
+        except SOURCE_ERRORS as error:
+            self._start_error = error
+            # How long ids count is unknown, so the longest time there is.
+            self.compaction = Compaction(self._ledger, self._settings)
+        except ServiceUnavailableError as error:
+            self._stopping.wait(self._start_outage.next_delay_seconds(error))
+        else:
+            self._start_outage.reset()
+            compaction = Compaction(self._ledger, replace(self._settings, horizon=horizon))
+            self.fetching = fetching
+            self.compaction = compaction
+            if self._stopping.is_set():
+                fetching.stop()
+        self.wake()
+
+    def _merge(self) -> None:
+        try:
+            while not self._stopping.is_set() and self.compaction is not None and self.compaction.merge():
+                pass
+        except OSError as error:
+            if not no_room(error):
+                raise
+            # Merged runs are searched faster, and nothing depends on that.
+            self._stopping.wait(_MERGE_LATER)
+
+    # The compacting thread.
+
+    def _compact_in_rounds(self) -> None:
+        while not self._stopping.wait(_COMPACT_EVERY) and self._run(self._compact):
             pass
+
+    def _compact(self) -> None:
+        if self.compaction is None:
+            return
+        now = time.monotonic()
+        self.compaction.step(read_from=self.backlog.read_from())
+        if now >= self._next_expiry:
+            self._next_expiry = now + _EXPIRE_EVERY
+            self.compaction.expire()
+
+    # The admitting thread.
+
+    def _admit_in_rounds(self) -> None:
+        while not self._stopping.is_set():
+            self._woken.wait(_POLL)
+            self._woken.clear()
+            if not self._run(self._do_round):
+                return
+
+    def _do_round(self) -> None:
+        """Do the steps of one round: admit, report, grant."""
+        ended, fetching, compaction = self._fetching_has_ended(), self.fetching, self.compaction
+        # Before admission: what these report as durable is there to be admitted.
+        fetchers = () if fetching is None else fetching.status()
+        full = self._disk_is_full or any(isinstance(fetcher.error, SpoolFullError) for fetcher in fetchers)
+        if full and compaction is not None:
+            # First, and in this thread: it makes the room that the records of what is admitted need.
+            compaction.step(urgent=True, read_from=self.backlog.read_from())
+        head = self._ledger.state.head
+        admitted_at = self._admit()
+        healthy = fetching is not None and all(fetcher.healthy and not fetcher.paused for fetcher in fetchers)
+        self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
+        if compaction is not None and admitted_at is not None:
+            compaction.note_admitted()
+        if fetching is not None:
+            fetching.allow(self.losses.quarantining(self.backlog.free_bytes))
+        # The disk takes data, so the reserve is taken again.
+        self._disk_is_full = False
+        self._reserve.keep()
+        admitted = self._ledger.state.head > head
+        self._service.see(time.monotonic(), fetchers, served=admitted or self.backlog.is_unread)
+
+    def _admit(self) -> float | None:
+        """Admit what is published; return when all of it was, None if it is not time to list the inbox."""
+        state, now = self._ledger.state, time.monotonic()
+        before, newest = state.ordinal, state.published
+        listed = self._reported.is_set() or now >= self._next_list
+        if listed:
+            self._reported.clear()
+            self._ledger.admit()
+            self._next_list = now + self._ledger.store.look_seconds
+        now = time.monotonic()
+        with self.freshness.changing():
+            admitted = self._ledger.state.since(before)
+            for entry in admitted:
+                self.freshness.admitted(now, entry.published, entry.admitted_rows)
+                if not entry.quarantined:
+                    self._duplicates.admitted(rows=entry.rows, new=entry.admitted_rows)
+            self._duplicates.compare(admitted, newest)
+        return now if listed else None
+
+    def _report(
+        self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
+    ) -> None:
+        """Report to the log and to the waiting calls of Spark."""
+        now = time.monotonic()
+        self._outages.see(now, fetchers)
+        settled = 0.0
+        if admitted_at is not None:
+            times = (fetcher.settled_at for fetcher in fetchers if fetcher.settled_at is not None)
+            settled = min(times, default=admitted_at)
+        out = self._service.is_out or self._start_outage.failures > 0
+        with self.freshness.changing():
+            self.freshness.round_ended(now, healthy=healthy, settled=settled, out=out)
+            self.complete = self.complete or (ended and admitted_at is not None)
+
+    def _fetching_has_ended(self) -> bool:
+        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+
+        True if nobody publishes any more, here or in what is left of an earlier run of the query.
+        """
+        error = self.source_error()
+        if self.complete or error is None:
+            return self.complete
+        if self._fetching_ended is None:
+            _log.warning("%s The rows in the spool are served first; then the query stops.", error)
+            if self.fetching is not None:
+                self.fetching.stop()
+            self._fetching_ended = time.monotonic()
+        self._reported.set()
+        store = self._ledger.store
+        waited = time.monotonic() - self._fetching_ended
+        return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))

@@ -66,6 +66,6 @@ def test_fetchers_are_started_when_the_pause_at_the_start_is_over(tmp_path: Path
         return start_nothing(ledger, wake)
 
     with open_stream(tmp_path / "spool", start_fetching=start) as stream:
-        wait_for(lambda: stream._background.fetchers.started is not None)
+        wait_for(lambda: stream._background.compaction is not None)
         assert len(calls) == 3
         assert stream.latest_offset(SENTINEL, 10)["position"] == 0

@@ -49,7 +49,7 @@ def oldest(stream: SpoolStream) -> int:
 
 def let_compaction_work(spool: HandSpool, stream: SpoolStream, fetcher: str) -> None:
     """Two rounds, so that one of them has begun after the call."""
-    wait_for(lambda: stream._background.fetchers.started)
+    wait_for(lambda: stream._background.compaction)
     for text in ("a", "b"):
         before = stream._ledger.state.ordinal
         spool.write([f"{fetcher}-{text}"], fetcher=fetcher)

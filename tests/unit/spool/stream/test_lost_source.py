@@ -52,7 +52,7 @@ def lost_at_the_start(error: ConnectorError) -> Callable[..., StartedFetching]:
 
 
 def lost_later(error: ConnectorError, at_end: Callable[[], None] = lambda: None) -> Callable[..., StartedFetching]:
-    return lambda _ledger, _wake: StartedFetching(LostFetchers(error, at_end), 86_400.0)
+    return lambda _ledger, _wake: (LostFetchers(error, at_end), 86_400.0)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_what_a_fetcher_of_the_query_before_publishes_at_its_end_is_waited_for(s
     hold = spool.store.hold_folder("inbox/f2")
     assert hold is not None
     with open_stream(spool.root, lost_at_the_start(GONE), starting_position="earliest") as stream:
-        wait_for(lambda: stream._background.admission._fetching_ended is not None)
+        wait_for(lambda: stream._background._fetching_ended is not None)
         wait_for(lambda: stream._ledger.state.head == ROWS + 1)
         assert not stream._background.complete
         spool.write(["c1"], fetcher="f2")
@@ -154,6 +154,6 @@ def test_what_is_wrong_with_the_spool_or_the_fetchers_stops_the_query_at_once(
 ) -> None:
     start = lost(kind("CODE", "It is wrong"))
     with open_stream(spool.root, start, starting_position="earliest", start_timeout=20.0) as stream:
-        wait_for(lambda: stream._background._guard.error or stream._background.fetchers.started)
+        wait_for(lambda: stream._background.error or stream._background.compaction)
         with pytest.raises(kind, match=r"^\[CODE\] It is wrong\.$"):
             stream.latest_offset(SENTINEL, BATCH)

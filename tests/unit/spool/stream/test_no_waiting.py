@@ -101,7 +101,7 @@ def query(server: ObjectStoreServer, compaction: CompactionSettings) -> Iterator
         return start_nothing(ledger, report)
 
     with open_stream(spool.root, start, access=spool.access(), compaction=compaction) as stream:
-        wait_for(lambda: stream._background.fetchers.started)
+        wait_for(lambda: stream._background.compaction)
         yield Query(spool, stream, reports[0])
 
 
