@@ -60,7 +60,7 @@ _DATABRICKS_COLUMNS = {
 _COLUMN_HEAD = ("| column | type | meaning |", "|---|---|---|")
 _ALL = "stream, batch, write"
 _PUBSUB_GROUPS = (
-    Group("What to read", "stream, batch", "subscriptionId projectId topicId schemaMode"),
+    Group("What to read", "stream, batch", "subscriptionId projectId topicId"),
     Group(
         "The spool",
         "stream, batch",
@@ -68,7 +68,6 @@ _PUBSUB_GROUPS = (
     ),
     Group("Credentials and connection", _ALL, "credentialsFile endpoint"),
     Group("Outages", _ALL, "retryTimeout"),
-    Group("Credentials by parts, as on Databricks", "stream, batch", "clientEmail"),
     Group("Where to begin", "stream", "startingTimestamp startTimeout"),
     Group("Where to begin and to end in the spool", "stream, batch", "startingPosition"),
     Group(
@@ -81,7 +80,12 @@ _PUBSUB_GROUPS = (
     Group(
         "Fetching",
         "stream",
-        "fetchers streams fetch maxFetchPeriod maxOutstandingBytes maxReaderAge",
+        "fetchers streams fetch maxOutstandingBytes maxReaderAge",
+    ),
+    Group(
+        "For jobs that move from Databricks",
+        "stream, batch",
+        "clientEmail schemaMode maxFetchPeriod maxRecordsPerFetch",
     ),
 )
 _PUBSUB_SINK_GROUPS = (
@@ -217,6 +221,7 @@ def _pubsub() -> str:
     table, details = option_pages(
         Declared(PubSubReadOptions, _PUBSUB_GROUPS, "Required to read"),
         Declared(PubSubWriteOptions, _PUBSUB_SINK_GROUPS, "Required to write", PubSubReadOptions),
+        first="subscriptionId projectId spoolLocation topicId topicId",  # of the source, and of the sink
     )
     return "\n".join(
         [

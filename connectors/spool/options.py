@@ -61,6 +61,12 @@ _URLS: Final = (
 )
 LOCATION: Final[Kind[Path | str]] = Kind("location", f"an absolute path, a file: URL, or {_URLS}", _parse_location)
 """A `Path`, or the URL of an object store in its normal form."""
+EPHEMERAL: Final = "ephemeral"
+_SPOOL_LOCATION: Final[Kind[Path | str]] = Kind(
+    "location",
+    f"{LOCATION.legal}; or {EPHEMERAL}",
+    lambda text: EPHEMERAL if text.lower() == EPHEMERAL else _parse_location(text),
+)
 
 _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", _parse_endpoint)
 
@@ -177,13 +183,6 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         raise OptionError("OPTION_MISSING", what, connector, action)
 
 
-class SpoolDurability(StrEnum):
-    """How durable the folder of the spool is."""
-
-    DURABLE = "durable"
-    EPHEMERAL = "ephemeral"
-
-
 class StartingPosition(StrEnum):
     """Where a new checkpoint begins on a used spool, and a batch read of a spool."""
 
@@ -223,18 +222,12 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
 
     spool_location: Path | str | None = option(
         "spoolLocation",
-        LOCATION,
+        _SPOOL_LOCATION,
         "Folder of the spool, or its URL on an object store. After the ack it holds the only copy of a message, so it "
         "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
-        "Required, unless spoolDurability is ephemeral.",
+        "The word ephemeral accepts that acked messages die with the driver's disk: it stands for a folder under the "
+        "driver's temporary folder, the same for each start on this source. Required.",
         default=None,
-    )
-    spool_durability: SpoolDurability = option(
-        "spoolDurability",
-        choice(SpoolDurability),
-        "ephemeral accepts that acked messages die with the disk of the spool; spoolLocation may then be absent and "
-        "a folder under the driver's temporary folder is used, the same for each start on this source.",
-        default="durable",
     )
     max_spool_bytes: int = option(
         "maxSpoolBytes",
@@ -415,12 +408,12 @@ def place_spool(options: S, raw: Mapping[str, str], environ: Mapping[str, str], 
     """
     folder = options.spool_location
     if folder is None:
-        if options.spool_durability is SpoolDurability.DURABLE:
-            action = (
-                "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
-                "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk."
-            )
-            raise OptionError("OPTION_MISSING", "The option spoolLocation is required", connector, action)
+        action = (
+            "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
+            "message. Or set spoolLocation=ephemeral, if acked messages may die with this disk."
+        )
+        raise OptionError("OPTION_MISSING", "The option spoolLocation is required", connector, action)
+    if folder == EPHEMERAL:
         folder = ephemeral_folder(connector, identity, environ)
     check_object_store_options(options, folder, connector)
     period = options.max_fetch_period

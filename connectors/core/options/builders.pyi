@@ -103,12 +103,10 @@ class _PubsubOptions(TypedDict, total=False):
     privateKey: str
     privateKeyId: str
     projectId: str
-    publishTimeout: str
     retryTimeout: str
     schemaMode: Literal["native", "databricks"]
     segmentCompression: Literal["none", "lz4"]
     spoolCredentialsFile: str
-    spoolDurability: Literal["durable", "ephemeral"]
     spoolEndpoint: str
     spoolKeyId: str
     spoolLocation: str

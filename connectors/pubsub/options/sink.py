@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BYTES, DURATION, Kind
-from connectors.core.options.outages import refuse_second_limit
-from connectors.core.retry import OutageRule
+from connectors.core.options.kinds import BYTES, Kind
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, connection_transport
 from connectors.pubsub.options.kinds import ATTRIBUTE, TOPIC, full_path, project_required
@@ -58,20 +56,6 @@ class PubSubWriteOptions(PubSubClientOptions):
         default="64mb",
         minimum="1",
     )
-    publish_timeout: float | None = option(
-        "publishTimeout",
-        DURATION,
-        "How long a request is retried after transient errors, from when it is first sent; then the task fails. Given, "
-        "it replaces retryTimeout. Default: retryTimeout.",
-        default=None,
-        minimum="1s",
-        maximum="1d",
-    )
-
-    @property
-    def publish_rule(self) -> OutageRule:
-        """When a request is given up: by ``publishTimeout`` where it is given, else by ``retryTimeout``."""
-        return self.outage_rule if self.publish_timeout is None else OutageRule(self.publish_timeout, "publishTimeout")
 
     @property
     def topic(self) -> str | None:
@@ -83,7 +67,6 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> P
     """Parse and check the options of a sink; raise OptionError for what is unknown, missing or illegal."""
     own = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
     options = parse_options(PubSubWriteOptions, own, environ, FORMAT)
-    refuse_second_limit(own, "publishTimeout", FORMAT, is_set=options.publish_timeout is not None)
     asynchronous = next((value for key, value in raw.items() if key.lower() == _ASYNC_PROGRESS), "false")
     if options.id_attribute and str(asynchronous).lower() == "true":
         raise conflict(

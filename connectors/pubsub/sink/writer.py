@@ -69,7 +69,7 @@ class Publisher:
         self._client = client
         self._warn_seconds = warn_seconds
         self._most_bytes = options.max_outstanding_bytes
-        self._rule = options.publish_rule
+        self._rule = options.outage_rule
         self._task = task
         self._lanes: dict[tuple[str, str], deque[_Pending]] = {}
         """What waits behind the request of a topic and ordering key that is in flight, or waits for its next try."""

@@ -12,7 +12,7 @@ from connectors.core.errors import OptionError
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.options import FetchMode, SegmentCompression, SpoolOptions
+from connectors.spool.options import EPHEMERAL, FetchMode, SegmentCompression, SpoolOptions
 from connectors.spool.source.connector import Feed, SpoolConnector, SpoolStart
 from connectors.spool.stream.admission import StartedFetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
@@ -36,7 +36,7 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
         CompactionSettings(retention=options.spool_retention),
         by_message_id=not connector.has_own_ids(options),
     )
-    if options.spool_location is None:
+    if options.spool_location == EPHEMERAL:
         _log.warning(
             "[SPOOL_EPHEMERAL] The spool is %s: messages that were acked die with this disk. Give spoolLocation for "
             "data that matters.",

@@ -169,16 +169,14 @@ def test_another_spool_and_a_moved_one_are_refused(rig: PubSubRig) -> None:
     replay_and_finish(rig, {})
 
 
-def test_the_durability_may_change_while_the_location_stays(rig: PubSubRig, tmp_path: Path) -> None:
+def test_an_ephemeral_spool_is_another_one(rig: PubSubRig, tmp_path: Path) -> None:
     begin_and_crash(rig)
-    options = rig.options(**BEFORE, spoolDurability="ephemeral")
-    del options["spoolLocation"]
     query = rig.query()
-    query.sources[0] = Source(PubSubDataSource, options)
+    query.sources[0] = Source(PubSubDataSource, rig.options(**{**BEFORE, "spoolLocation": "ephemeral"}))
     query.reader_environment["TMPDIR"] = str(tmp_path)
     with query, pytest.raises(ReaderFailedError, match=r"\[SPOOL_OTHER\]"):
         query.run_batch()
-    replay_and_finish(rig, {"spoolDurability": "ephemeral"})
+    replay_and_finish(rig, {})
 
 
 def test_deletion_of_the_subscription_is_refused(rig: PubSubRig) -> None:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-from connectors.core.errors import OptionError
 from connectors.pubsub.options.sink import parse_write_options
 from connectors.pubsub.options.source import parse_read_options
 from connectors.pubsub.sink.writer import close_clients
@@ -169,16 +168,9 @@ def test_a_sink_stops_with_the_error_of_the_service_after_retry_timeout(
     assert "each request is retried for retryTimeout, 6 s. [PUBSUB_UNAVAILABLE]" in warnings[0]
 
 
-def test_publish_timeout_keeps_its_meaning(server: PubSubServer) -> None:
-    server.fail("Publish", times=None)
-    assert run_task(task(server, publishTimeout="1s")) == "PUBSUB_UNAVAILABLE"
-
-
-def test_the_defaults_are_ten_minutes_and_two_limits_are_refused() -> None:
+def test_the_defaults_are_ten_minutes() -> None:
     sink = {"topicId": TOPIC}
-    assert parse_write_options(sink, {}).publish_rule.seconds == 600
-    assert parse_write_options({**sink, "retryTimeout": "1m"}, {}).publish_rule.seconds == 60
+    assert parse_write_options(sink, {}).outage_rule.seconds == 600
+    assert parse_write_options({**sink, "retryTimeout": "1m"}, {}).outage_rule.seconds == 60
     source = {"subscriptionId": SUBSCRIPTION, "spoolLocation": "/spool"}
     assert parse_read_options(source, {}, streaming=True).retry_timeout == 600
-    with pytest.raises(OptionError, match="publishTimeout and retryTimeout conflict"):
-        parse_write_options({**sink, "retryTimeout": "1m", "publishTimeout": "1m"}, {})

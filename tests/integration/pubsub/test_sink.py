@@ -35,7 +35,7 @@ class Rig:
         server.create_subscription(self.subscription, self.topic, ordering=True)
 
     def plan(self, rows: list[tuple[str, str | None]], **options: str) -> TaskPlan:
-        base = {"endpoint": self.server.endpoint, "topicId": self.topic, "publishTimeout": "20s"}
+        base = {"endpoint": self.server.endpoint, "topicId": self.topic, "retryTimeout": "20s"}
         return TaskPlan(base | options, "query", 4, 2, rows)
 
     def published(self) -> list[Any]:
@@ -120,7 +120,7 @@ def test_a_topic_that_is_not_there_is_named(rig: Rig) -> None:
 
 def test_a_service_that_stays_away_ends_the_task(rig: Rig) -> None:
     rig.server.fail("Publish", times=None)
-    assert run_task(rig.plan(keyless(1), publishTimeout="1s")) == "PUBSUB_UNAVAILABLE"
+    assert run_task(rig.plan(keyless(1), retryTimeout="1s")) == "PUBSUB_UNAVAILABLE"
 
 
 def test_overwrite_is_refused(rig: Rig) -> None:

@@ -18,7 +18,7 @@ from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
-from connectors.spool.options import SegmentCompression, SpoolDurability, StartingPosition
+from connectors.spool.options import SegmentCompression, StartingPosition
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
 CANARY = "canary-c01d"
@@ -55,7 +55,6 @@ def test_least_options_give_the_documented_defaults() -> None:
     assert (options.project, options.topic) == ("shop", None)
     assert options.transport == GOOGLE
     assert options.spool_folder == Path("/data/spool")
-    assert options.spool_durability is SpoolDurability.DURABLE
     assert options.starting_position is StartingPosition.COMMITTED
     assert (options.partition_bytes, options.max_partitions) == (16 << 20, 8)
     assert (options.max_records_per_trigger, options.max_bytes_per_trigger) == (None, None)
@@ -163,12 +162,12 @@ def test_durable_spool_needs_a_location() -> None:
     error = refused({key: value for key, value in LEAST.items() if key != "spoollocation"})
     assert error.code == "OPTION_MISSING"
     assert "spoolLocation" in str(error)
-    assert "spoolDurability=ephemeral" in str(error)
+    assert "spoolLocation=ephemeral" in str(error)
 
 
 def test_ephemeral_spool_picks_one_folder_for_each_subscription(tmp_path: Path) -> None:
     def folder(subscription: str, **more: str) -> Path:
-        raw = {"projectid": "p", "subscriptionid": subscription, "spooldurability": "ephemeral", **more}
+        raw = {"projectid": "p", "subscriptionid": subscription, "spoollocation": "ephemeral", **more}
         return parse(raw, {"TMPDIR": str(tmp_path)}).spool_folder
 
     assert folder("a") == folder("a")

@@ -374,7 +374,7 @@ def test_a_topic_is_needed() -> None:
         ({"topicId": TOPIC, "asyncProgressTrackingEnabled": "true"}, "asyncProgressTrackingEnabled"),
         ({"topicId": TOPIC, "spoolLocation": "/tmp/x"}, "spoolLocation is unknown"),
         ({"topicId": TOPIC, "privateKey": "x"}, "Use credentialsFile instead"),
-        ({"topicId": TOPIC, "publishTimeout": "0s"}, "publishTimeout"),
+        ({"topicId": TOPIC, "publishTimeout": "9s"}, "publishTimeout is unknown"),
     ],
 )
 def test_options_that_are_not_legal_are_refused(options: dict[str, str], reason: str) -> None:

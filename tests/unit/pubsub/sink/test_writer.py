@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", None, "key", None, TOPIC, None)
-LIMITS = PubSubWriteOptions(max_outstanding_bytes=1 << 20, publish_timeout=30.0)
+LIMITS = PubSubWriteOptions(max_outstanding_bytes=1 << 20, retry_timeout=30.0)
 
 UNAVAILABLE = ServiceUnavailableError("PUBSUB_UNAVAILABLE", "Publish failed with UNAVAILABLE")
 DENIED = AccessDeniedError("PUBSUB_PERMISSION_DENIED", "Publish is denied")
@@ -177,7 +177,7 @@ def test_bytes_that_are_held_are_limited() -> None:
     publish(
         service,
         made,
-        PubSubWriteOptions(max_outstanding_bytes=3 * size, publish_timeout=30.0),
+        PubSubWriteOptions(max_outstanding_bytes=3 * size, retry_timeout=30.0),
     )
     assert service.most_under_way <= 3
     assert len(service.taken) == 200
@@ -188,7 +188,7 @@ def test_a_request_larger_than_the_limit_passes_alone() -> None:
     publish(
         service,
         requests([""] * 50),
-        PubSubWriteOptions(max_outstanding_bytes=1, publish_timeout=30.0),
+        PubSubWriteOptions(max_outstanding_bytes=1, retry_timeout=30.0),
     )
     assert service.most_under_way == 1
     assert len(service.taken) == 50
@@ -200,7 +200,7 @@ def test_errors_that_do_not_pass_end_with_the_last_one() -> None:
         publish(
             service,
             requests([""] * 10),
-            PubSubWriteOptions(max_outstanding_bytes=1 << 20, publish_timeout=0.5),
+            PubSubWriteOptions(max_outstanding_bytes=1 << 20, retry_timeout=0.5),
         )
     assert len(service.calls) > 1
 
