@@ -53,16 +53,13 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
     target = "connectors.pubsub.source.fetcher:PubSubFetch"
 
     def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> PubSubReadOptions:
-        """Parse the options; raises `OptionError`."""
         options: PubSubReadOptions = _PUBSUB.read_options(raw, streaming=streaming)
         return options
 
     def imports(self) -> AbstractContextManager[None]:
-        """Return the context of the extra ``pubsub``."""
         return _PUBSUB.imports()
 
     def sources(self, options: PubSubReadOptions) -> tuple[str, ...]:
-        """Return the full paths of the subscriptions."""
         return options.subscriptions
 
     def feeds(self, options: PubSubReadOptions, start: SpoolStart | None) -> Sequence[Feed]:
@@ -72,19 +69,15 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
         return external_feeds(options) if start is None else prepared_feeds(options, start)
 
     def has_own_ids(self, options: PubSubReadOptions) -> bool:
-        """Return whether there is the option ``dedupAttribute``."""
         return options.dedup_attribute is not None
 
     def view(self, options: PubSubReadOptions) -> SchemaMode:
-        """Return the option ``schemaMode``."""
         return options.schema_mode
 
     def schema(self, options: PubSubReadOptions) -> StructType:
-        """Return the schema that ``schemaMode`` chooses."""
         return DATABRICKS_SCHEMA if options.schema_mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
 
     def columns(self, rows: SpoolRows, sources: tuple[str, ...], view: SchemaMode) -> pa.RecordBatch:
-        """Return rows of a spool in the columns of a mode."""
         if view is SchemaMode.DATABRICKS:
             return _databricks_columns(rows.rows)
         batch = rows.with_columns({"subscription": sources[rows.source]})
@@ -129,7 +122,6 @@ class _TaskWriter(TaskWriter):
         self._run = secrets.token_hex(16)
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        """Publish the rows of a task."""
         from connectors.pubsub.sink.rows import RowStamp  # noqa: PLC0415 - readers do without
         from connectors.pubsub.sink.writer import publish_batches  # noqa: PLC0415 - as above
 
@@ -167,23 +159,17 @@ class PubSubDataSource(ConnectorSource):
     batch_reader = PubSubBatchReader
 
     def row_schema(self, options: PubSubReadOptions) -> StructType:
-        """Return the schema that ``schemaMode`` chooses."""
         return self.connector.schema(options)
 
     def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
         return OptionError(
-            "PUBSUB_SAVE_MODE",
-            "A topic cannot be overwritten: messages that were published stay",
-            "pubsub sink",
+            "PUBSUB_SAVE_MODE", "A topic cannot be overwritten: messages that were published stay", "pubsub sink"
         )
 
     def batch_writer(self, schema: StructType) -> PubSubBatchWriter:
-        """Build the writer of a batch."""
         return PubSubBatchWriter(*self._plan(schema))
 
     def stream_writer(self, schema: StructType) -> PubSubStreamWriter:
-        """Build the writer of a stream."""
         return PubSubStreamWriter(*self._plan(schema))
 
     def _plan(self, schema: StructType) -> tuple[PubSubWriteOptions, SinkColumns]:

@@ -17,7 +17,7 @@ from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.errors import topic_deleted
 from connectors.pubsub.client.wire import modify_ack_deadline_requests
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
-from connectors.pubsub.source.subscription import require_one_fetcher, require_readable, require_topic
+from connectors.pubsub.source.micro_batch import require_one_fetcher, require_topic
 from connectors.spool.admin.doctor import check_spool
 
 _PATIENCE: Final = OutageRule(5.0, cap_seconds=1.0)
@@ -66,14 +66,13 @@ def _list(client: PubSubClient, options: PubSubReadOptions) -> str | ConnectorEr
             raise
         client.get_topic_retention(options.topic)
         return f"the subscription is absent; it will be created on {options.topic} if the spool is new"
-    require_readable(info)
+    info.check_readable()
     if info.topic_is_deleted:
         raise topic_deleted(info.name)
     require_topic(options, info)
     require_one_fetcher(options, info)
     if info.filter:
-        what, action = f"a filter keeps messages away: {info.filter[:200]}", "Use a subscription without a filter."
-        return FindingError("PUBSUB_FILTER", what, info.name, action)
+        return FindingError("PUBSUB_FILTER", f"a filter keeps messages away: {info.filter[:200]}", info.name)
     return f"the subscription of topic {info.topic} retains messages for {info.retention_seconds:g} s"
 
 

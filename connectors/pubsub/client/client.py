@@ -21,7 +21,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
 from connectors.core.options.declaration import parse_options
 from connectors.core.retry import OutageRule, wait_out
 from connectors.pubsub import FORMAT
@@ -102,7 +102,6 @@ kept, and a ``PullResponse`` is read as a ``StreamingPullResponse``, whose first
 
 @cache
 def wire_message(name: str) -> Any:
-    """Return the class of a message of `MESSAGES`, by its name."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
@@ -150,7 +149,6 @@ class SubscriptionInfo:
 
     @classmethod
     def from_wire(cls, response: bytes) -> Self:
-        """Read a serialised ``Subscription``."""
         subscription = wire_message("Subscription").FromString(response)
         delivery = "pull"
         for field, destination in (
@@ -175,6 +173,15 @@ class SubscriptionInfo:
             dead_letter_topic=subscription.dead_letter_policy.dead_letter_topic,
         )
 
+    def check_readable(self) -> None:
+        """Refuse what cannot be pulled from; a subscription whose topic was deleted still delivers what it holds."""
+        if self.detached:
+            what = "The subscription was detached from its topic"
+            raise SourceGoneError("PUBSUB_SUBSCRIPTION_DETACHED", what, self.name)
+        if self.delivery != "pull":
+            what = f"The subscription delivers by itself to {self.delivery}, so nothing can be pulled from it"
+            raise OptionError("PUBSUB_SUBSCRIPTION_NOT_PULL", what, self.name)
+
     @property
     def topic_is_deleted(self) -> bool:
         """Whether nothing is published to it any more; what it holds can still be read."""
@@ -182,14 +189,12 @@ class SubscriptionInfo:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warning that nothing new will come, if that is so."""
         if not self.topic_is_deleted:
             return ()
         return (f"{topic_deleted(self.name)} What the subscription still holds is read first; then the query stops.",)
 
 
 def _seconds(message: Any, field: str) -> float | None:
-    """Return a duration field of a message in seconds; None when it is not set."""
     if not message.HasField(field):
         return None
     value = getattr(message, field)
@@ -280,7 +285,6 @@ class PubSubClient:
         self.close()
 
     def close(self) -> None:
-        """End all calls and streams, and close the channel."""
         self.closed = True
         self._channel.close()
 
@@ -308,7 +312,6 @@ class PubSubClient:
         return PullStream(self, call, request.SerializeToString())
 
     def start_stream(self, requests: Iterator[bytes]) -> Any:
-        """Start a StreamingPull on this channel, bytes in and out, for `PullStream`."""
         return self._streaming_pull(requests)
 
     def acknowledge(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
@@ -338,7 +341,6 @@ class PubSubClient:
         return future
 
     def get_subscription(self, subscription: str) -> SubscriptionInfo:
-        """Return what the service says about a subscription."""
         request = wire_message("GetSubscriptionRequest")(subscription=subscription)
         call = RpcCall("GetSubscription", subscription, self._transport)
         return SubscriptionInfo.from_wire(self._admin(call, request))
@@ -356,7 +358,6 @@ class PubSubClient:
         self._admin(RpcCall("DeleteSubscription", subscription, self._transport), request)
 
     def seek(self, subscription: str, *, microseconds: int | None = None, snapshot: str = "") -> None:
-        """Seek a subscription to a time (since 1970), or to a snapshot."""
         request = wire_message("SeekRequest")(subscription=subscription)
         if microseconds is None:
             request.snapshot = snapshot

@@ -54,7 +54,6 @@ def _load(source: Path | ServiceAccount | None) -> Any:
 
 
 def key_file_content(account: ServiceAccount) -> dict[str, str]:
-    """Return the content of Google's key file for an account."""
     return {
         "type": "service_account",
         "client_email": account.client_email,
@@ -81,14 +80,10 @@ def _read_key_file(path: Path) -> dict[str, Any]:
 def _unusable(source: Path | ServiceAccount, problem: str) -> CredentialsError:
     if isinstance(source, Path):
         return CredentialsError(
-            "CREDENTIALS_UNREADABLE",
-            f"The file that the option credentialsFile names {problem}",
-            str(source),
-            "Give the path of a key file, as it was downloaded, that driver and fetchers can read.",
+            "CREDENTIALS_UNREADABLE", f"The file that the option credentialsFile names {problem}", str(source)
         )
     return CredentialsError(
         "CREDENTIALS_UNREADABLE",
         "The options clientEmail and privateKey are no key of a service account",
         source.client_email,
-        "Give privateKey as it stands in the key file, from -----BEGIN to the end, or give credentialsFile.",
     )

@@ -66,7 +66,6 @@ class AckFailures:
 
 
 def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    """Build the error for a failed call, from the name of its gRPC status and the service's text."""
     if _CERTIFICATE.search(detail):
         return _untrusted(call, detail)
     if detail.startswith(_PLUGIN_FAILED):
@@ -79,7 +78,6 @@ def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
 
 
 def topic_deleted(subscription: str) -> SourceGoneError:
-    """Build the error for a subscription whose topic does not exist any more."""
     return SourceGoneError(
         "PUBSUB_TOPIC_DELETED",
         "The topic of the subscription was deleted, so nothing new will ever arrive",
@@ -92,22 +90,11 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         return topic_deleted(call.resource)
     if call.method == "Seek" and "/snapshots/" in call.resource:
         return SourceGoneError(
-            "PUBSUB_SNAPSHOT_NOT_FOUND",
-            "The snapshot, or the subscription, does not exist",
-            call.resource,
+            "PUBSUB_SNAPSHOT_NOT_FOUND", "The snapshot, or the subscription, does not exist", call.resource
         )
     if call.method in {"CreateSubscription", "Publish"}:
-        return SourceGoneError(
-            "PUBSUB_TOPIC_NOT_FOUND",
-            "The topic does not exist",
-            call.resource,
-        )
-    return SourceGoneError(
-        "PUBSUB_SUBSCRIPTION_NOT_FOUND",
-        "The subscription does not exist",
-        call.resource,
-        "It was deleted, or has expired, or the options projectId and subscriptionId are wrong.",
-    )
+        return SourceGoneError("PUBSUB_TOPIC_NOT_FOUND", "The topic does not exist", call.resource)
+    return SourceGoneError("PUBSUB_SUBSCRIPTION_NOT_FOUND", "The subscription does not exist", call.resource)
 
 
 def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
@@ -176,18 +163,12 @@ def _no_token(call: RpcCall, detail: str) -> ConnectorError:
     if _OAUTH_REFUSED.search(detail):
         return _unauthenticated("The credentials were refused when a token was asked for", call)
     return ServiceUnavailableError(
-        "PUBSUB_TOKEN_UNAVAILABLE",
-        "The credentials gave no access token",
-        f"{call.method} at {call.transport.target}",
+        "PUBSUB_TOKEN_UNAVAILABLE", "The credentials gave no access token", f"{call.method} at {call.transport.target}"
     )
 
 
 def _unauthenticated(what: str, call: RpcCall) -> CredentialsError:
-    return CredentialsError(
-        "PUBSUB_UNAUTHENTICATED",
-        what,
-        f"{call.method} at {call.transport.target}",
-    )
+    return CredentialsError("PUBSUB_UNAUTHENTICATED", what, f"{call.method} at {call.transport.target}")
 
 
 def _unavailable(call: RpcCall, status: str, detail: str) -> ConnectorError:

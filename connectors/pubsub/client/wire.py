@@ -35,7 +35,6 @@ _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 
 def _varint(value: int) -> bytes:
-    """Encode a number, seven bits a byte, the lowest first."""
     out = bytearray()
     while value >= _CONTINUED:
         out.append(value & 0x7F | _CONTINUED)
@@ -50,7 +49,6 @@ def _prefix(field: int, length: int) -> bytes:
 
 
 def string_field(field: int, value: str) -> bytes:
-    """Encode a field with one string."""
     encoded = value.encode()
     return _prefix(field, len(encoded)) + encoded
 
@@ -69,12 +67,10 @@ def lengths(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def concatenate(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Join binaries row by row; a scalar is the same in each row."""
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
 def delimited(field: int, values: pa.Array) -> pa.Array:
-    """Encode each value as a field: tag, length, bytes."""
     values = values.cast(pa.binary())
     return concatenate(prefixes(field, pc.binary_length(values)), values)
 

@@ -38,17 +38,14 @@ class SchemaMode(StrEnum):
 
 
 def is_name(collection: str, text: str) -> bool:
-    """Return whether a text is an id or a full path of ``topics``, ``subscriptions`` or ``snapshots``."""
     return re.fullmatch(rf"(projects/{_PROJECT}/{collection}/)?{_ID}", text) is not None
 
 
 def full_path(project: str | None, collection: str, name: str) -> str:
-    """Return the full path of what is named by its id or by its full path."""
     return name if name.startswith("projects/") else f"projects/{project}/{collection}/{name}"
 
 
 def resource(collection: str, *, several: bool = False) -> Kind[str]:
-    """Return the kind of an option that names one resource, or several with commas between them."""
 
     def parse(text: str) -> str:
         names = [name.strip() for name in text.split(",")] if several else [text]
@@ -107,7 +104,6 @@ TOPIC: Final = resource("topics")
 
 
 def check_batch(names: Collection[str]) -> None:
-    """Refuse what only a stream can have."""
     for name in _STREAM_ONLY:
         if name.lower() in names:
             what = f"The option {name} is for streams, and this is a batch read, which moves no subscription"
@@ -115,14 +111,13 @@ def check_batch(names: Collection[str]) -> None:
 
 
 def check_credentials(names: Collection[str]) -> None:
-    """Refuse half a service account, and one beside a key file."""
     account = [name for name in _ACCOUNT if name.lower() in names]
     if account and "credentialsfile" in names:
         raise conflict(FORMAT, account[0], "credentialsFile", "both are credentials", "Leave one of them out.")
     for name in ("clientEmail", "privateKey"):
         if account and name not in account:
             what = f"The option {name} is required with {account[0]}"
-            raise OptionError("OPTION_MISSING", what, FORMAT, "Give both.")
+            raise OptionError("OPTION_MISSING", what, FORMAT)
 
 
 def check_subscriptions(subscription_id: str, project: str | None) -> None:
@@ -137,17 +132,15 @@ def check_subscriptions(subscription_id: str, project: str | None) -> None:
             raise conflict(FORMAT, "projectId", "subscriptionId", mismatch, "With a full path, leave projectId out.")
     if len({full_path(project, "subscriptions", name) for name in names}) < len(names):
         what = "The option subscriptionId names one subscription twice"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Name each once.")
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT)
 
 
 def project_required(name: str, collection: str) -> OptionError:
-    """Build the error for a resource that an option names by its id, without projectId."""
     action = f"Give it, or give {name} as a full path: projects/PROJECT/{collection}/ID."
     return OptionError("OPTION_MISSING", "The option projectId is required", FORMAT, action)
 
 
 def deletion_refused(subscription: str) -> OptionError:
-    """Build the error for `DELETE_ON_STOP`, with what deletes the subscription."""
     return OptionError(
         "OPTION_UNKNOWN",
         f"The option {DELETE_ON_STOP} is not supported: a stop kills the source as a crash does, so it would also "

@@ -59,7 +59,6 @@ class PubSubWriteOptions(PubSubClientOptions):
 
     @property
     def topic(self) -> str | None:
-        """The full path of the topic of all rows."""
         return None if self.topic_id is None else full_path(self.project_id, "topics", self.topic_id)
 
 

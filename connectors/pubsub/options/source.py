@@ -135,7 +135,6 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
 
     @property
     def project(self) -> str:
-        """The project of the subscription."""
         return self.subscription.split("/")[1]
 
     @property
@@ -150,7 +149,6 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
         return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
 
     def alone(self, subscription: str) -> Self:
-        """Return these options for one of the subscriptions, by its full path."""
         return dataclasses.replace(self, subscription_id=subscription)
 
     @property
@@ -163,12 +161,10 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
 
     @property
     def topic(self) -> str | None:
-        """The full path of the topic, if there is the option topicId."""
         return None if self.topic_id is None else full_path(self.project, "topics", self.topic_id)
 
     @property
     def credentials(self) -> Path | ServiceAccount | None:
-        """The credentials; None for application default credentials."""
         if self.client_email is None or self.private_key is None:
             return self.credentials_file
         return ServiceAccount(

@@ -94,21 +94,21 @@ def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumn
         name = field.name.lower()
         if name in _COLUMN_TYPES:
             if name in names:
-                raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
+                raise _illegal(f"There are two columns {field.name}")
             names[name], types[name] = field.name, field.dataType
     if "payload" in names and "data" in names:
-        raise _illegal("There is a column payload and a column data", "Drop or rename one of them.")
+        raise _illegal("There is a column payload and a column data")
     payload = "payload" if "payload" in names else "data"
     if payload not in names:
-        raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
+        raise _illegal("There is no column payload, nor data")
     if options.topic is not None:
         types.pop("topic", None)
     elif "topic" not in names:
-        raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
+        raise _illegal("There is neither an option topicId nor a column topic")
     for name, kind in types.items():
         legal = _COLUMN_TYPES[name]
         if _type_name(kind) not in legal.split(" or "):
-            raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
+            raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}")
     return SinkColumns(
         payload=names[payload],
         attributes=names.get("attributes"),
@@ -126,8 +126,8 @@ def _type_name(kind: DataType) -> str:
     return "string" if isinstance(kind, StringType) else kind.simpleString()
 
 
-def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("PUBSUB_SINK_COLUMNS", what, _SINK, action)
+def _illegal(what: str) -> OptionError:
+    return OptionError("PUBSUB_SINK_COLUMNS", what, _SINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +180,12 @@ class PublishRequest:
 
     @property
     def size(self) -> int:
-        """Bytes of the messages."""
         return int(self.ends[-1] - self.ends[0])
 
     def encode(self) -> bytes:
-        """Return the request as it is sent."""
         return b"".join((string_field(_TOPIC, self.topic), self.messages[self.ends[0] : self.ends[-1]]))
 
     def part(self, first: int, last: int) -> PublishRequest:
-        """Return a request with the messages from one to before another."""
         return PublishRequest(
             self.topic, self.ordering_key, self.messages, self.ends[first : last + 1], self.numbers[first:last]
         )
@@ -208,11 +205,9 @@ class _Attributes:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """The row of each attribute."""
         return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), self.counts)
 
     def without(self, dropped: npt.NDArray[np.bool_]) -> _Attributes:
-        """Return the attributes less some of them."""
         counts = np.bincount(self.rows[~dropped], minlength=len(self.offsets) - 1)
         mask = pa.array(~dropped)
         return _Attributes(
@@ -332,7 +327,6 @@ class _Check:
         self._bad: tuple[int, str] | None = None
 
     def refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
-        """Note that some rows cannot be published."""
         if bad.any():
             row = int(np.argmax(bad))
             if self._bad is None or row < self._bad[0]:
@@ -347,7 +341,6 @@ class _Check:
             self.refuse(rows, reason.format(repr(_shown(attributes.keys[at])[:40])))
 
     def finish(self) -> None:
-        """Raise the error of the first row that cannot be published, if there is one."""
         if self._bad is not None:
             row, reason = self._bad
             raise ConnectorError(
@@ -358,7 +351,6 @@ class _Check:
 
 
 def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
-    """Return the full paths of a column of topics."""
     check.refuse(_bools(pc.is_null(column)), "it has no topic, and the option topicId is not set")
     encoded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
     # A name that is not UTF-8 is none; it is shown with backslashes.
@@ -409,7 +401,6 @@ def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None
 
 
 def _encode_attributes(attributes: _Attributes) -> pa.Array:
-    """Return the attributes of each row as a repeated field."""
     entries = delimited(
         _ATTRIBUTES, concatenate(delimited(_KEY, attributes.keys), delimited(_VALUE, attributes.values))
     )
@@ -418,7 +409,6 @@ def _encode_attributes(attributes: _Attributes) -> pa.Array:
 
 
 def _encode_stamps(stamp: RowStamp, first: int, digests: pa.Array) -> pa.Array:
-    """Return the attribute that names each row, as a field."""
     numbers = pa.array(np.arange(first, first + len(digests), dtype=np.int64)).cast(pa.string()).cast(pa.binary())
     prefix, slash = pa.scalar(stamp.prefix.encode(), pa.binary()), pa.scalar(b"/", pa.binary())
     values = concatenate(prefix, numbers, slash, digests)
@@ -450,7 +440,6 @@ def _not_utf8(texts: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _shown(text: pa.Scalar) -> str:
-    """Return a string; what is not UTF-8 in it with backslashes."""
     shown: str = text.cast(pa.binary()).as_py().decode(errors="backslashreplace")
     return shown
 

@@ -104,7 +104,6 @@ class Publisher:
         self._send_ready()
 
     def finish(self) -> None:
-        """Wait until all is published; raise the first error."""
         while self._pending:
             self._step()
 
@@ -125,7 +124,6 @@ class Publisher:
         self._warn()
 
     def _drain(self) -> None:
-        """Handle all that is over, or due again, now."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._end(*self._over.get_nowait())
@@ -243,5 +241,4 @@ def publish_batches(
 
 
 def close_clients() -> None:
-    """Close the clients of this worker."""
     _clients.close()

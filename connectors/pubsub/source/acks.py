@@ -104,7 +104,6 @@ class Deadlines:
         threading.Thread(target=self._run, name="leases", daemon=True).start()
 
     def receive(self, response: bytes) -> Received:
-        """Hold a response that has just come."""
         received = Received(response, None, self._clock(), min(_FIRST_DEADLINE_SECONDS, self._seconds))
         with self._changed:
             self._held[received] = None
@@ -122,7 +121,6 @@ class Deadlines:
         return block
 
     def release(self, received: Received) -> None:
-        """Stop extending what is durable."""
         with self._changed:
             self._held.pop(received, None)
 
@@ -199,7 +197,6 @@ class Deadlines:
             _log.warning("nacks failed; their messages are redelivered when the deadline passes: %s", failed[0])
 
     def _ack_ids(self, received: Iterable[Received]) -> pa.Array:
-        """Return the ack ids of blocks and responses, in order."""
         parts: list[pa.Array] = [pa.array([], pa.string())]
         for is_block, items in groupby(received, lambda item: item.ack_ids is not None):
             if is_block:

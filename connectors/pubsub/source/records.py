@@ -60,7 +60,6 @@ class ReceivedMessages:
         return None if bounds["min"] is None else (bounds["min"], bounds["max"])
 
     def same_as(self, other: ReceivedMessages) -> bool:
-        """Whether both hold equal rows, ack ids and sizes."""
         return bool(
             self.rows.equals(other.rows)
             and self.ack_ids.equals(other.ack_ids)
@@ -85,7 +84,6 @@ class PlainDecoder:
         self._parse = wire_message("StreamingPullResponse").FromString
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """See `Decoder.decode`."""
         _check_wire_bytes(responses)
         ack_ids: list[str] = []
         message_ids: list[str] = []
@@ -135,8 +133,6 @@ class PlainDecoder:
                 "PUBSUB_RESPONSE_UNREADABLE",
                 f"A response of the service is not a valid StreamingPullResponse: {error}",
                 f"{len(response)} bytes",
-                "Nothing of it was acked, so the service sends its messages again. If it goes on, look for a proxy "
-                "that changes traffic, and compare with another client of this subscription.",
             ) from error
         return messages
 
@@ -154,7 +150,6 @@ class FastDecoder:
         self._handler: Any = HandlerPool([descriptor.file]).get_for_message(descriptor)
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """See `Decoder.decode`."""
         # One row a response, each with a list of messages; their values are all messages, in order.
         received = self._handler.list_to_record_batch(list(responses)).column(0).values
         message = received.field("message")
@@ -196,7 +191,6 @@ class GuardedDecoder:
         return self._fast is not None
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """See `Decoder.decode`."""
         fast = self._fast  # another thread may leave it meanwhile
         if fast is None:
             return self._plain.decode(responses)
@@ -275,7 +269,6 @@ class _Columns:
     attribute_values: pa.Array
 
     def assemble(self) -> ReceivedMessages:
-        """Make rows of the columns; raise ``PUBSUB_RESPONSE_UNREADABLE`` if a message has no id."""
         _check_message_ids(self.message_ids)
         offsets, keys, values = _with_unique_keys(self.attribute_offsets, self.attribute_keys, self.attribute_values)
         rows = pa.RecordBatch.from_arrays(
@@ -307,8 +300,6 @@ def _check_message_ids(message_ids: pa.Array) -> None:
             "PUBSUB_RESPONSE_UNREADABLE",
             "A message of a response has no message id",
             f"one of {len(message_ids)} messages",
-            "Nothing of the response was acked. The service gives every message an id: check what answers at the "
-            "endpoint.",
         )
 
 

@@ -385,7 +385,6 @@ class Intake(Generic[Delivery, Token]):
                 self._target.start(self)
 
     def _run(self, step: Callable[[], bool]) -> None:
-        """Run the steps of a thread until one returns False."""
         try:
             while step():
                 pass

@@ -195,7 +195,6 @@ def _executor_id(jvm: int) -> str:
 
 
 def main() -> None:
-    """Run as a fetcher beside an executor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(asctime)s %(levelname)s fetcher %(process)d %(name)s: %(message)s")
     answer = os.dup(sys.stdout.fileno())

@@ -104,12 +104,7 @@ def wait_for_spool(
     log = WaitLog(lambda: f"a query to make the spool {root}")
     while (identity := read_identity(store)) is None:
         if time.monotonic() > end:
-            raise SpoolError(
-                "SPOOL_NOT_FOUND",
-                f"There is no spool here, also after {patience:g} s",
-                root,
-                "Start the query with fetch=external and the same spoolLocation; it makes the spool.",
-            )
+            raise SpoolError("SPOOL_NOT_FOUND", f"There is no spool here, also after {patience:g} s", root)
         log.tick()
         time.sleep(min(_CHECK_SECONDS, patience))
     if (identity.connector, identity.sources) != (connector, tuple(sources)):
@@ -118,7 +113,6 @@ def wait_for_spool(
             f"The spool holds {identity.connector} {', '.join(identity.sources)}, and the fetchers are to fetch "
             f"{connector} {', '.join(sources)}",
             root,
-            "Give the fetchers the options of the query.",
         )
     return identity
 

@@ -247,7 +247,6 @@ class FetcherChild:
         return code, self.error
 
     def status(self) -> FetcherStatus:
-        """Return its state, by its last report."""
         health = self._health
         error = health.error or self.error
         is_recent = time.monotonic() - self._reported_at < _STALE_SECONDS
@@ -272,7 +271,6 @@ class FetcherChild:
         )
 
     def clear_temporary(self, fetcher: str) -> None:
-        """Delete the half-written segments of a process that has ended."""
         store = open_store(self.plan.root, "", self.plan.store_access)
         try:
             for name in store.list(TEMPORARY_FOLDER):
@@ -360,7 +358,6 @@ class FetcherGroup:
             self._children[index].order(name, value)
 
     def status(self) -> list[FetcherStatus]:
-        """Return the state of each, from memory."""
         with self._lock:
             return [child.status() for child in self._children]
 
@@ -401,7 +398,6 @@ class FetcherGroup:
                         "FETCHERS_UNSUPERVISED",
                         f"The supervision of the fetchers failed with {type(error).__name__}",
                         "driver",
-                        "The driver's log has the stack; start the query again.",
                     )
                     time.sleep(_POLL_SECONDS)
 
@@ -441,7 +437,6 @@ class FetcherGroup:
         selector.register(child.reports, selectors.EVENT_READ, child)
 
     def _share(self, children: Sequence[FetcherChild], free_bytes: int) -> int:
-        """Return the bytes that each fetcher of a source may add to what it has reported."""
         free = share_of(free_bytes, len(self._sources)) - sum(child.published_since for child in children)
         return share_of(free, len(children))
 
@@ -458,7 +453,6 @@ class FetcherGroup:
                     f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready; the last one: "
                     f"{last.what}",
                     last.where,
-                    "The driver's log has what they wrote; fix it and start the query again.",
                 )
         if not self._stopping.is_set() and self._terminal is None:
             pause = child.start_at - time.monotonic()
@@ -480,5 +474,4 @@ class FetcherGroup:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a child, with the path by which it finds what this process has found."""
     return {**_ONE_THREAD, **_MALLOC, **importing_environment(), ROLE_VARIABLE: "fetcher"}

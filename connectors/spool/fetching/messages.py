@@ -77,7 +77,6 @@ class FetchPlan:
 
     @property
     def store_access(self) -> StoreAccess | None:
-        """How to reach the object store that the spool is on."""
         return None if self.access is None else StoreAccess.from_json(self.access)
 
 
@@ -203,7 +202,6 @@ def encode(message: Command | Report | FetchPlan) -> bytes:
             "FETCHER_MESSAGE_TOO_LONG",
             f"A message of a fetcher or to it ({_KINDS[type(message)]}) has {len(line)} bytes, and may have {limit}",
             "fetchers",
-            "Report it with the name of the format: what a connector sends there has to be shorter.",
         )
     return line
 
@@ -246,8 +244,6 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
             f"A fetcher and the process that started it are of versions with other messages: {version!r:.20} and "
             f"{VERSION}",
             "fetchers",
-            "Give driver, executors and programs that fetch the same version of pyspark-stream-connectors, and start "
-            "the query and its fetchers again: nothing is lost.",
         )
     if len(value) != 1 or not kinds.keys() >= value.keys():
         raise malformed("its kind is not known")
@@ -260,7 +256,6 @@ def _refuse(word: str) -> float:
 
 
 def to_json(message: Any) -> Any:
-    """Return a dataclass as JSON."""
     return msgspec.to_builtins(message, enc_hook=lambda value: value.to_json())
 
 
@@ -281,10 +276,8 @@ def _decoded(_kind: type, value: Any) -> ConnectorError:
 
 
 def malformed(what: str) -> ConnectorError:
-    """Return the error of a line that is no message."""
     return ConnectorError(
         "FETCHER_MESSAGE_MALFORMED",
         f"A line between a fetcher and the process that started it is no message: {what}",
         "fetchers",
-        "Start the query and its fetchers again; if it happens again, report it with the driver's log.",
     )

@@ -95,7 +95,6 @@ class Place:
         return self.holder.is_here and not self.holder.lives
 
     def to_bytes(self, beat: int) -> bytes:
-        """Return the content of its file."""
         error = None if self.error is None else self.error.to_json()
         value = {name: getattr(self, name) for name in ("executor", "healthy", "ended", "readerless")}
         content = {"beat": beat, "holder": asdict(self.holder), "folders": list(self.folders), "error": error, **value}

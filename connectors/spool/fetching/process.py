@@ -281,7 +281,6 @@ class FetchProcess:
         return soon if near else max(folder.store.look_seconds, soon)
 
     def published(self, segment: SegmentInfo) -> None:
-        """Report a durable segment to the source process."""
         self._published.add(segment.bytes)
         if not self._is_external:
             # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
@@ -290,7 +289,6 @@ class FetchProcess:
         self._reporter.send(Published(segment.number, segment.bytes, self._published.bytes))
 
     def disk_changed(self, error: OSError | None) -> None:
-        """Report why the disk refuses data, or that it takes data again."""
         self._disk_error = error
         self._events.put(("disk", None))
 
@@ -310,7 +308,6 @@ class FetchProcess:
         return self._intake.health(status, error)
 
     def _report_fault(self, fault: BaseException) -> int:
-        """Report why this process ends; return the exit code."""
         if isinstance(fault, FetcherEndedError):
             _log.warning("this fetcher ends: %s", fault)
             return 0
@@ -322,7 +319,6 @@ class FetchProcess:
 
 
 def main() -> None:
-    """Run as a fetcher, with the pipes of `connectors.spool.fetching.group`."""
     # A terminal's Ctrl-C is for the parent: it decides, and this process still hands back what it holds.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(asctime)s %(levelname)s fetcher %(process)d %(name)s: %(message)s")

@@ -116,7 +116,6 @@ class Room:
     through: Mapping[str, int]
 
     def to_record(self) -> dict[str, Any]:
-        """Return what a record has of it."""
         return {_ROOM: {"bytes": self.bytes, "through": dict(self.through)}}
 
     @classmethod
@@ -144,7 +143,6 @@ class PublishedBytes:
         self._totals: list[int] = []
 
     def add(self, number_of_bytes: int) -> None:
-        """Add one more segment."""
         self.bytes += number_of_bytes
         self._totals.append(self.bytes)
         self.segments += 1
@@ -229,12 +227,7 @@ class ReaderWatch:
         if newest == self._newest:
             return
         if not times and self._newest is not None:
-            raise SpoolError(
-                "SPOOL_MISSING",
-                "The ledger of the spool is not there any more",
-                self._store.root,
-                "If the spool was wiped, end these fetchers; else restore it from a backup.",
-            )
+            raise SpoolError("SPOOL_MISSING", "The ledger of the spool is not there any more", self._store.root)
         self._newest_age = 0.0
         if self._newest is None and times and self._folder_made is not None:
             self._newest_age = max(self._folder_made - times[newest[1]], 0.0)

@@ -28,7 +28,6 @@ S = TypeVar("S", bound=SpoolOptions)
 
 
 def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
-    """Open the spool of a query and start its fetchers, in the background."""
     settings = StreamSettings(
         options,
         connector.format,
@@ -78,7 +77,6 @@ def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:
 
 
 def fetch_plan(connector: SpoolConnector[S], options: S, feed: Feed, spool: SpoolIdentity) -> FetchPlan:
-    """Return the plan of each fetcher of a feed."""
     is_plain = options.segment_compression is SegmentCompression.NONE
     return FetchPlan(
         target=connector.target,

@@ -139,7 +139,6 @@ class StreamSettings:
 
     @property
     def root(self) -> str:
-        """Where the spool is."""
         return str(self.options.spool_folder)
 
 
@@ -217,7 +216,6 @@ class Background:
             self._reserve.release()
 
     def wake(self) -> None:
-        """Begin the next round now."""
         self._woken.set()
 
     def check(self) -> None:
@@ -387,7 +385,6 @@ class Background:
     def _report(
         self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
     ) -> None:
-        """Report to the log and to the waiting calls of Spark."""
         now = time.monotonic()
         self._outages.see(now, fetchers)
         settled = 0.0

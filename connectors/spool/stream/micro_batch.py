@@ -138,12 +138,10 @@ class SpoolStream:
         self._background.wake()
 
     def report_latest_offset(self) -> Offset:
-        """Return the head of the ledger."""
         state = self._ledger.state
         return ordered(offset_at(state, state.head))
 
     def stop(self) -> None:
-        """End the fetchers and release the spool."""
         self._stopped.set()
         self._background.stop()
         self._lock.release()
@@ -286,7 +284,7 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
             lock.release()
             if isinstance(error, TimeoutError):
                 raise ServiceUnavailableError(
-                    "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename), "Start the query again."
+                    "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename)
                 ) from None
             raise
     return lock, ledger
@@ -355,7 +353,6 @@ def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
                 "SPOOL_FETCHERS_BUSY",
                 f"A seek waits for fetchers of an earlier start, which have not ended in {_SEEK_PATIENCE:g} s",
                 f"{ledger.store.root}/inbox",
-                "End the processes that hold the folders there, and start the query again.",
             )
         log.tick()
         time.sleep(_SEEK_POLL)

@@ -51,10 +51,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
     """Return the position of an offset from the checkpoint; `OffsetError` if this ledger has not written it."""
     if offset.get("spool") != state.spool:
         raise OffsetError(
-            "SPOOL_OTHER",
-            f"The checkpoint means spool {offset.get('spool')} and this is spool {state.spool}",
-            where,
-            "Give the spoolLocation that this checkpoint was used with, or begin with a new checkpoint.",
+            "SPOOL_OTHER", f"The checkpoint means spool {offset.get('spool')} and this is spool {state.spool}", where
         )
     position = offset.get("position")
     start = next((start for start in state.starts if start.nonce == offset.get("epoch")), None)
@@ -63,21 +60,18 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
             "SPOOL_OFFSET_UNKNOWN",
             f"This spool does not know the offset {position} of epoch {offset.get('epoch')}",
             where,
-            "The spool is an older copy, or one that diverged. Restore the spool that the checkpoint was used with.",
         )
     if position > start.last:
         raise OffsetError(
             "SPOOL_OFFSET_ABOVE_HEAD",
             f"The checkpoint is at position {position} and the spool ends at {start.last} in that epoch",
             where,
-            "The spool is older than the checkpoint. Restore the spool of the same time as the checkpoint or later.",
         )
     if position < start.first:
         raise OffsetError(
             "SPOOL_OFFSET_UNKNOWN",
-            f"The checkpoint is at position {position} and that epoch begins at {start.first}",
+            f"The checkpoint is damaged: it is at position {position} and that epoch begins at {start.first}",
             where,
-            "The checkpoint is damaged; restore it.",
         )
     return position
 
@@ -85,24 +79,16 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
 def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
     """Check the rows from `first` to before `end`: `OffsetError` if backwards, `DataLossError` if some were freed."""
     if first > end:
-        raise OffsetError(
-            "SPOOL_OFFSETS_BACKWARDS",
-            f"A batch from position {first} to {end} goes backwards",
-            where,
-            "The checkpoint is damaged; restore it.",
-        )
+        raise OffsetError("SPOOL_OFFSETS_BACKWARDS", f"A batch from position {first} to {end} goes backwards", where)
     if first < min(state.oldest, end):
         raise DataLossError(
             "SPOOL_ROWS_FREED",
             f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
             where,
-            "The checkpoint is older than the spool. Restore a later one, and keep rows longer with spoolRetention; or "
-            "set failOnDataLoss=false to continue at the oldest row.",
         )
 
 
 def bytes_between(state: LedgerState, first: int, end: int, sizes: RowSizes) -> int:
-    """Return the bytes of the rows from position `first` to before `end`."""
     return _bytes_below(state, end, sizes) - _bytes_below(state, first, sizes)
 
 
@@ -148,7 +134,6 @@ def _bytes_below(state: LedgerState, position: int, sizes: RowSizes) -> int:
 
 
 def _slice(entry: SegmentEntry, first: int, end: int) -> Slice:
-    """Return the part of a segment between two positions, which has a row at least."""
     low, high = max(first, entry.base), min(end, entry.end)
     first_row, end_row = low - entry.base, high - entry.base
     row_mask: bytes | None = None
@@ -221,7 +206,6 @@ def read_spool_rows(
             "SPOOL_ROWS_FREED",
             f"The rows from position {freed[0].position} on were freed by the running query before they were read",
             root,
-            "Set spoolRetention in that query to more than this batch takes, or read while it is stopped.",
         ) from None
 
 
@@ -229,19 +213,13 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
     """Return the identity of the spool, which may have been moved or copied: nothing is written."""
     identity = read_identity(store)
     if identity is None:
-        raise SpoolError(
-            "SPOOL_NOT_FOUND",
-            "There is no spool here",
-            store.root,
-            "Give the spoolLocation of a stream that has been started.",
-        )
+        raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", store.root)
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
             f"The spool holds {identity.connector} {', '.join(identity.sources)} and the batch reads {connector} "
             f"{', '.join(sources)}",
             store.root,
-            "Give the source that the spool was filled from.",
         )
     return identity
 
@@ -253,25 +231,18 @@ def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int
     for name, position in (("startingPosition", first), ("endingPosition", end)):
         if position > state.head:
             raise OffsetError(
-                "SPOOL_OFFSET_ABOVE_HEAD",
-                f"The option {name} is {position} and the spool ends at {state.head}",
-                where,
-                f"Give at most {state.head}, or latest.",
+                "SPOOL_OFFSET_ABOVE_HEAD", f"The option {name} is {position} and the spool ends at {state.head}", where
             )
     if first > end:
         if isinstance(wanted.start, str) and isinstance(wanted.end, str):
             return end, end
         raise OffsetError(
-            "SPOOL_OFFSETS_BACKWARDS",
-            f"The batch begins at position {first} and ends before {end}",
-            where,
-            "Give an endingPosition that is not below startingPosition; it is the position after the last row.",
+            "SPOOL_OFFSETS_BACKWARDS", f"The batch begins at position {first} and ends before {end}", where
         )
     if first < min(state.oldest, end):
         raise DataLossError(
             "SPOOL_ROWS_FREED",
             f"The batch begins at position {first} and the oldest row in the spool is {state.oldest}",
             where,
-            "Begin at earliest, and keep rows longer with the spoolRetention of the query that fills the spool.",
         )
     return first, end

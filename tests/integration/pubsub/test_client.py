@@ -40,7 +40,7 @@ from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import GOOGLE, Transport
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
-from connectors.pubsub.source.subscription import ensure_subscription, require_readable
+from connectors.pubsub.source.micro_batch import ensure_subscription
 from connectors.testing.pubsub import PubSubServer
 
 PROJECT = "projects/shop"
@@ -585,7 +585,7 @@ def test_subscription_that_delivers_by_itself_is_refused(fields: dict[str, Any],
         info = client.get_subscription(SUBSCRIPTION)
     assert info.delivery == destination
     with pytest.raises(OptionError, match=r"\[PUBSUB_SUBSCRIPTION_NOT_PULL\]") as caught:
-        require_readable(info)
+        info.check_readable()
     assert destination in str(caught.value)
 
 

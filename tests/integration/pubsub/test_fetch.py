@@ -21,10 +21,9 @@ from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source import streaming_pull as streams
 from connectors.pubsub.source.acks import AckSender, Deadlines
-from connectors.pubsub.source.fetcher import PubSubFetchSettings
+from connectors.pubsub.source.fetcher import PubSubFetchSettings, message_count
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
-from connectors.pubsub.source.streaming_pull import message_count
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
 from connectors.spool.segments.segment import SegmentReader
@@ -497,7 +496,7 @@ def test_a_denied_look_at_the_subscription_stops_nothing(fetching: Fetching) -> 
 def test_a_stream_that_the_service_closes_stays_healthy(fetching: Fetching) -> None:
     assert streams._REOPENING_SECONDS >= 1
     # The time that it takes to open another is not what this is about.
-    group = fetching.start(fetching.limited_plan({"connectors.pubsub.source.streaming_pull._REOPENING_SECONDS": 60.0}))
+    group = fetching.start(fetching.limited_plan({"connectors.pubsub.source.fetcher._REOPENING_SECONDS": 60.0}))
     wait_for(lambda: group.healthy)
     seen = []
     for _ in range(5):
