@@ -314,13 +314,22 @@ class PubSubClient:
     def start_stream(self, requests: Iterator[bytes]) -> Any:
         return self._streaming_pull(requests)
 
-    def acknowledge(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
+    def acknowledge(
+        self, subscription: str, request: bytes, *, timeout_seconds: float, method: str = "Acknowledge"
+    ) -> AckFailures:
         """Send an encoded ``AcknowledgeRequest``, once; raise ConnectorError if it failed as a whole."""
-        return self._acknowledge("Acknowledge", subscription, request, timeout_seconds)
+        try:
+            self._unary[method](request, timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            failures = _failures_in(error)
+            if failures is None:
+                raise _error(RpcCall(method, subscription, self._transport), error) from None
+            return failures
+        return AckFailures()
 
     def modify_ack_deadline(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
         """Send an encoded ``ModifyAckDeadlineRequest``, once, as `acknowledge`; a deadline of 0 is a nack."""
-        return self._acknowledge("ModifyAckDeadline", subscription, request, timeout_seconds)
+        return self.acknowledge(subscription, request, timeout_seconds=timeout_seconds, method="ModifyAckDeadline")
 
     def publish(
         self, topic: str, request: bytes, *, timeout_seconds: float, done: Callable[[ConnectorError | None], None]
@@ -382,16 +391,6 @@ class PubSubClient:
             return response
 
         return wait_out(attempt, self._outage_rule, sleep=self._sleep)
-
-    def _acknowledge(self, method: str, subscription: str, request: bytes, timeout_seconds: float) -> AckFailures:
-        try:
-            self._unary[method](request, timeout=timeout_seconds)
-        except grpc.RpcError as error:
-            failures = _failures_in(error)
-            if failures is None:
-                raise _error(RpcCall(method, subscription, self._transport), error) from None
-            return failures
-        return AckFailures()
 
 
 def delete_subscription(subscription: str, raw: Mapping[str, str]) -> None:

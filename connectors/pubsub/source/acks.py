@@ -258,7 +258,9 @@ class AckSender:
         """Acknowledge these messages some time soon; waits while too many requests wait."""
         for request in acknowledge_requests(self._subscription, ack_ids):
             with self._changed:
-                self._changed.wait_for(self._has_room)
+                self._changed.wait_for(
+                    lambda: self.counters["ack_requests_waiting"] < _MOST_ACK_REQUESTS or self._closing.is_set()
+                )
             self._count("ack_requests_waiting")
             self._pool.submit(self._run, request)
 
@@ -269,9 +271,6 @@ class AckSender:
             self._closing.set()
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self.counters["ack_requests_waiting"], deadline - time.monotonic())
-
-    def _has_room(self) -> bool:
-        return self.counters["ack_requests_waiting"] < _MOST_ACK_REQUESTS or self._closing.is_set()
 
     def _count(self, name: str, number: int = 1) -> None:
         with self._changed:

@@ -269,7 +269,10 @@ class _Columns:
     attribute_values: pa.Array
 
     def assemble(self) -> ReceivedMessages:
-        _check_message_ids(self.message_ids)
+        # Ids decide what is a duplicate: messages without one would be dropped as duplicates of each other.
+        if len(self.message_ids) and not pc.min(pc.binary_length(self.message_ids)).as_py():
+            what, where = "A message of a response has no message id", f"one of {len(self.message_ids)} messages"
+            raise ConnectorError("PUBSUB_RESPONSE_UNREADABLE", what, where)
         offsets, keys, values = _with_unique_keys(self.attribute_offsets, self.attribute_keys, self.attribute_values)
         rows = pa.RecordBatch.from_arrays(
             [
@@ -291,16 +294,6 @@ def other_ids(rows: pa.RecordBatch, attribute: str) -> OtherIds:
     """Return the values of an attribute; null where it is missing or empty, as in Apache Beam's ``withIdAttribute``."""
     values = pc.map_lookup(rows.column("attributes"), pa.scalar(attribute), "first")
     return OtherIds(attribute, pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
-
-
-def _check_message_ids(message_ids: pa.Array) -> None:
-    # Ids decide what is a duplicate: messages without one would be dropped as duplicates of each other.
-    if len(message_ids) and not pc.min(pc.binary_length(message_ids)).as_py():
-        raise ConnectorError(
-            "PUBSUB_RESPONSE_UNREADABLE",
-            "A message of a response has no message id",
-            f"one of {len(message_ids)} messages",
-        )
 
 
 def _timestamps(seconds: npt.NDArray[np.int64], nanos: npt.NDArray[np.int32]) -> pa.Array:

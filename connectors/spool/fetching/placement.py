@@ -268,12 +268,8 @@ class Claim:
         if data != self._wanted[0]:
             self._wanted = data, now
         patience = _DRIVER_BEATS_LOST * lost_seconds(self._store)
-        return _is_wanted(data, self.place, self._name) and now - self._wanted[1] <= patience
-
-
-def _is_wanted(data: bytes, place: Place, where: str) -> bool:
-    rounds: Mapping[str, int] = decode(data, where, "The list of wanted fetchers", _WANTED_SHAPE)["rounds"]
-    return rounds.get(str(place.number)) == place.round
+        rounds: Mapping[str, int] = decode(data, self._name, "The list of wanted fetchers", _WANTED_SHAPE)["rounds"]
+        return rounds.get(str(self.place.number)) == self.place.round and now - self._wanted[1] <= patience
 
 
 def places_now(store: Store, job: str | None = None) -> list[Place]:
