@@ -299,8 +299,8 @@ class PubSubClient:
         """Open a stream. Its health is unknown before the first response or error.
 
         The deadline, 10 to 600, is that of what it delivers. To the service, streams with the same id are one client,
-        which keeps its ordering keys when a stream is reopened. The service pauses at so many bytes that are not
-        acked, 0 for no limit.
+        which keeps its ordering keys when a stream is reopened. The service pauses at `max_outstanding_bytes`
+        that are not acked, 0 for no limit.
         """
         request = wire_message("StreamingPullRequest")(
             subscription=subscription,

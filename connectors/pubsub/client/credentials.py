@@ -58,7 +58,7 @@ def key_file_content(account: ServiceAccount) -> dict[str, str]:
         "type": "service_account",
         "client_email": account.client_email,
         "client_id": account.client_id,
-        # A key file is JSON; who copies the key out of it often copies its escapes too.
+        # A key file is JSON; a key that is copied out of it often has its escapes.
         "private_key": account.private_key.replace("\\n", "\n"),
         "private_key_id": account.private_key_id,
         "token_uri": _TOKEN_ENDPOINT,

@@ -94,7 +94,12 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         )
     if call.method in {"CreateSubscription", "Publish"}:
         return SourceGoneError("PUBSUB_TOPIC_NOT_FOUND", "The topic does not exist", call.resource)
-    return SourceGoneError("PUBSUB_SUBSCRIPTION_NOT_FOUND", "The subscription does not exist", call.resource)
+    return SourceGoneError(
+        "PUBSUB_SUBSCRIPTION_NOT_FOUND",
+        "The subscription does not exist",
+        call.resource,
+        "It was deleted, or has expired, or the options projectId and subscriptionId are wrong.",
+    )
 
 
 def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:

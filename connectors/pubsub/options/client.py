@@ -1,4 +1,4 @@
-"""The options by which source and sink reach Pub/Sub, and what follows from them: the address, and whether by TLS."""
+"""The options with which source and sink reach Pub/Sub, and what follows from them: the address, and TLS or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What values options of Pub/Sub may have, alone and beside each other, and the names of its resources."""
+"""The values that options of Pub/Sub may have, alone and together, and the names of its resources."""
 
 from __future__ import annotations
 

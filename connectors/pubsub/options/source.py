@@ -30,7 +30,7 @@ from connectors.spool.options import SpoolOptions, parse_spool_options, place_sp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
-    """The options of a reader, beside those of every spool. Made by `parse_read_options`."""
+    """The options of a reader, with those of every spool. Made by `parse_read_options`."""
 
     subscription_id: str = option(
         "subscriptionId",

@@ -56,7 +56,7 @@ _SLICE_BYTES: Final = 32 << 20
 """Rows encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
 
 _GATHERED_BYTES: Final = 8 << 20
-"""So much is gathered from small batches, so that requests are full, and those of one ordering key few."""
+"""Gathered from small batches, so that requests are full, and those of one ordering key few."""
 
 _DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
 _KEY, _VALUE = 1, 2
@@ -67,7 +67,7 @@ _DIGITS: Final = 16
 _HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 """The two digits of each byte, as one number."""
 _ROWS_AT_ONCE: Final = 128
-"""So few that their copies as Python's bytes stay in the processor's cache."""
+"""Few enough for their copies as Python's bytes to stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
 
 
 def _attributes(column: pa.Array, replaced: str) -> _Attributes:
-    """Return the attributes of a column of maps, less the one that the stamp replaces."""
+    """Return the attributes of a column of maps, without the one that the stamp replaces."""
     offsets = column.offsets.to_numpy().astype(np.int32)
     first, last = int(offsets[0]), int(offsets[-1])
     attributes = _Attributes(

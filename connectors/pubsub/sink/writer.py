@@ -41,10 +41,10 @@ _MOST_READY: Final = 10_000
 """Requests that wait for their turn: with an ordering key for each row, they are small and many."""
 
 _CALL_SECONDS: Final = 60.0
-"""After so long a call counts as failed, and is retried; as in Google's clients."""
+"""The timeout of a call, which is then retried; as in Google's clients."""
 
 _WARN_SECONDS: Final = 5.0
-"""After so long without a published request there is a warning, and again each minute."""
+"""How long nothing is published before there is a warning, and then another one each minute."""
 _WARN_AGAIN_SECONDS: Final = 60.0
 _MOST_REQUESTS: Final = 16
 """Of a task in flight; those of one ordering key are sent one after the other."""
@@ -191,7 +191,7 @@ class Publisher:
             self._lanes.pop(pending.request.lane, None)
 
     def _split(self, pending: _Pending, error: ConnectorError) -> None:
-        """Halve a refused request, of which nothing was published, to find the row that the service refuses."""
+        """Halve a refused request to find the row that the service refuses; nothing of it was published."""
         request = pending.request
         if len(request) == 1:
             raise ConnectorError(

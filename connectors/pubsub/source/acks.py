@@ -1,7 +1,7 @@
 """Ack ids, from receipt to the end: extended while their messages are held, then acked, or nacked at once.
 
-A message belongs to this process until its ack deadline passes. Until it is durable its deadline is extended, at about
-half of it; also that of responses that nobody has decoded yet.
+A message belongs to this process until its ack deadline passes. Until it is durable, decoded or not, its deadline is
+extended when about half of it is over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ACK_TIMEOUT_SECONDS: Final = 10.0
 _CLOSING_PAUSE_SECONDS: Final = 0.1
 
 Send = Callable[[bytes, float], AckFailures]
-"""Sends a request within so many seconds: `PubSubClient.acknowledge` or `modify_ack_deadline` for one subscription."""
+"""Sends a request, with a timeout in seconds: `PubSubClient.acknowledge` or `modify_ack_deadline`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +212,7 @@ class Deadlines:
         return pa.concat_arrays([part.cast(pa.string()) for part in parts])
 
     def _send_all(self, requests: Iterator[bytes], at_a_time: int, tries: int = 1) -> list[ConnectorError | None]:
-        """Send requests, so many at a time; return for each the last error, or None."""
+        """Send requests, `at_a_time` in parallel; return the last error of each, or None."""
         outcomes: list[ConnectorError | None] = []
         while group := list(islice(requests, at_a_time)):
             outcomes += self._pool.map(lambda request: self._try(request, tries), group)

@@ -34,19 +34,19 @@ DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 _STREAMS_A_CHANNEL: Final = 8
 
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-"""After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
+"""Seconds without room until the streams are closed: what the service has sent ahead goes to others, or comes later."""
 
 _POLL_SECONDS: Final = 0.25
 _CHECK_RETRY_SECONDS: Final = 1.0
 
 _HEALTHY_SECONDS: Final = 1.0
-"""A stream that was open so long, or brought something, was no failure, however it ended."""
+"""A stream that was open this long, or brought something, was no failure, however it ended."""
 
 _REOPENING_SECONDS: Final = 1.0
-"""So long a stream that was open counts as open while the next one is opened: the service closes streams every day."""
+"""How long a closed stream counts as open while the next one is opened: the service closes streams every day."""
 
 _FINISH_SECONDS: Final = 0.3
-"""So long the service has to end a stream in good order; then it is cancelled."""
+"""How long the service has to end a stream in good order; then it is cancelled."""
 
 _JOIN_SECONDS: Final = 0.5
 _FOREVER: Final = 3600.0
@@ -152,7 +152,7 @@ class PullStreamReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a stream, or had one a moment ago, and the service has responded since that was opened."""
+        """Whether it has a stream to which the service has responded, or had one a moment ago."""
         return self._is_confirmed or time.monotonic() < self._open_until
 
     @property
@@ -184,7 +184,7 @@ class PullStreamReader:
         self._intake.wake()
 
     def join(self) -> None:
-        """Wait until the thread has ended. One that does not puts nothing any more."""
+        """Wait until the thread has ended. If it does not, it puts nothing any more."""
         self._thread.join(max(self._finish_by - time.monotonic(), 0.0))
         self.close_stream()
         self._thread.join(_JOIN_SECONDS)

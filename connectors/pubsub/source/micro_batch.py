@@ -122,9 +122,9 @@ class SubscriptionState:
 def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
     """Read the subscription, and create it where the options ask for that and nothing is lost by it.
 
-    For a used spool it is created only with ``failOnDataLoss=false``, with a warning: messages between the end of the
-    one that was deleted and the beginning of the other are lost. Else, and if it cannot be pulled from,
-    SourceGoneError or OptionError is raised.
+    For a used spool it is created only with ``failOnDataLoss=false``, with a warning: messages that came between the
+    deletion of the old one and the creation of the new one are lost. Otherwise, or if it cannot be pulled from, raises
+    SourceGoneError or OptionError.
     """
     try:
         info, created = client.get_subscription(options.subscription), False

@@ -6,7 +6,7 @@ two from time to time, and uses the plain one for good after the first differenc
 
 What the wire leaves out is empty (payload, attributes, ordering key) or NULL (publish time, also a zero one and one
 outside of the years 1 to 9999; delivery attempt, which only a dead-letter policy counts). Times are cut to the
-microsecond below. An attribute that is there twice has its last value, at the place of its first.
+microsecond below. Of an attribute that a message has twice, the last value counts, at the place of the first.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _END_SECONDS: Final = 10.0
 """From the moment when it is to end until the kernel ends it; its fetchers need five."""
 
 _started: list[subprocess.Popen[bytes]] = []
-"""What this worker has started; one that has ended is a zombie until it is looked at again."""
+"""What this worker has started; a process that has ended is a zombie until it is polled."""
 
 
 def start_in_task(order: Mapping[str, Any], plans: Sequence[bytes]) -> str:
@@ -118,7 +118,7 @@ class DetachedFetcher:
         plan = self._plans[0]
         self._store.check_visible()
         check_identity(self._store, plan.spool)
-        at_executor, on_machine = self._claim.beside()
+        at_executor, on_machine = self._claim.neighbors()
         if at_executor >= self._order["at_executor"] or on_machine >= self._order["on_machine"]:
             return DECLINED
         return STARTED if self._claim.take() else TAKEN

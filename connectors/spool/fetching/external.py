@@ -1,4 +1,4 @@
-"""Fetchers outside of the source process (``fetch=external``): beside executors, or in a program of its own.
+"""Fetchers outside of the source process (``fetch=external``): beside executors, or in a program of their own.
 
 They are the same processes that a source process starts, with the same plans. What it would send them by their pipes
 they find in the spool: see `connectors.spool.fetching.room`. They pause when they have used up their share of the room,
@@ -127,7 +127,7 @@ def run_fetchers(
 ) -> None:
     """Run fetchers until `stopped` is set; those that die are replaced. What they hold is published or handed back.
 
-    There is one plan for each source of the spool, and so many processes for each. `report` receives their states, some
+    There is one plan for each source of the spool, with `processes` processes. `report` receives their states, some
     times a second. Without `outlive_reader` they end when there is no reader any more, but not before
     ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
@@ -165,7 +165,7 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
     """
     next_checks: dict[int, float] = {}
 
-    def may_start(plan: FetchPlan, beside: set[str]) -> bool:
+    def may_start(plan: FetchPlan, others: set[str]) -> bool:
         now = time.monotonic()
         if now < next_checks.get(plan.source, 0.0):
             return False
@@ -177,7 +177,7 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
             return not plan.ordered or all(
                 store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))
                 for fetcher in store.list("inbox")
-                if fetcher not in beside
+                if fetcher not in others
             )
         except (OSError, ConnectorError) as error:
             if isinstance(error, SpoolError) and error.code == "SPOOL_MISSING":

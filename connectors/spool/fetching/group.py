@@ -167,7 +167,7 @@ class FetcherChild:
         os.set_blocking(self._control, False)
 
     def allow(self, share: int) -> None:
-        """Let it add so many bytes to the segments it has reported; sent if that is a change."""
+        """Let it add `share` bytes to the segments it has reported; sent if that is a change."""
         allowance = next_allowance(self.published_bytes, share, self._allowance)
         if self._control >= 0 and allowance is not None and self._send(encode(Allow(allowance))):
             self._allowance = allowance
@@ -306,7 +306,7 @@ class FetcherGroup:
         self,
         *,
         on_published: Callable[[str, int], None] = lambda _fetcher, _number: None,
-        may_start: Callable[[FetchPlan, set[str]], bool] = lambda _plan, _beside: True,
+        may_start: Callable[[FetchPlan, set[str]], bool] = lambda _plan, _others: True,
         free_bytes: int | None = None,
         on_note: Callable[[int, Any], None] = lambda _index, _value: None,
     ) -> None:
@@ -323,7 +323,7 @@ class FetcherGroup:
         self._thread = threading.Thread(target=self._supervise, name="fetchers", daemon=True)
 
     def add(self, plan: FetchPlan, count: int) -> None:
-        """Add so many fetchers of one source, before `start`."""
+        """Add `count` fetchers of one source, before `start`."""
         children = [FetcherChild(plan, index) for index in range(count)]
         self._sources.append(children)
         self._children += children
@@ -333,7 +333,7 @@ class FetcherGroup:
         self._thread.start()
 
     def allow(self, free_bytes: int) -> None:
-        """Let the fetchers add so many bytes of rows, together, to the segments reported so far.
+        """Let the fetchers add this many bytes of rows, together, to the segments reported so far.
 
         The sources share them evenly. Cheap; to be called whenever rows were admitted or committed. A fetcher with
         anything left of its share may exceed it by one response a stream; so pass at least one byte when nothing is
@@ -462,7 +462,7 @@ class FetcherGroup:
             child.clear_temporary(fetcher)
 
     def _read(self, child: FetcherChild) -> None:
-        """Read what a child has reported, of which the end may be on its way."""
+        """Read what a child has reported; the end of it may be on its way."""
         for report in child.read():
             if isinstance(report, Published) and child.fetcher is not None:
                 self._on_published(child.fetcher, report.number)

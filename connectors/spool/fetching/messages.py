@@ -1,4 +1,4 @@
-"""What a fetcher process and whoever starts it send each other: one line of JSON for each message.
+"""What a fetcher process and the process that started it send each other: one line of JSON per message.
 
 A line is ``{"v": 1, "<kind>": {<fields>}}``. The source process and a program that fetches send commands by a pipe and
 receive reports by another one; `connectors.executors` sends plans to executors. All of them may be of another version
@@ -20,7 +20,7 @@ from connectors.spool.store.base import StoreAccess
 VERSION: Final = 1
 """A message of another version is refused; a change of any message gives it a new number."""
 MAX_COMMAND_BYTES: Final = 4096
-"""A pipe that does not block takes so much as a whole or not at all (PIPE_BUF of Linux); `Start` is sent before."""
+"""A pipe that does not block takes this much whole or not at all (PIPE_BUF of Linux); `Start` is sent before."""
 MAX_REPORT_BYTES: Final = 1 << 16
 _CUT: Final = " [...]"
 _SHORTEST_TEXT: Final = 32
@@ -213,7 +213,7 @@ def _line(message: Command | Report | FetchPlan, longest: int | None = None) -> 
 
 
 def _shortened(value: Any, longest: int) -> Any:
-    """Return a JSON value with no text longer than so many characters."""
+    """Return a JSON value with no text longer than `longest` characters."""
     match value:
         case str() if len(value) > longest:
             return value[: longest - len(_CUT)] + _CUT

@@ -1,10 +1,10 @@
-"""Which fetchers run beside executors, as files in the spool: what the driver wants, and who does it.
+"""Which fetchers run beside executors, as files in the spool: those that the driver wants, and those that run.
 
     fetchers/<job>.wanted             the driver writes it again every few seconds: which round of each fetcher it wants
     fetchers/<job>.<number>.<round>   a fetcher makes it, if it is the first one, and writes it again every few seconds
 
-A file that does not change has lost its writer. No clocks of two machines are compared: whoever reads a file counts how
-long it has seen no change. A fetcher that is lost is wanted in the next round, so the lost one ends, should it live.
+A file that does not change has lost its writer. No clocks of two machines are compared: the reader of a file measures
+how long it has seen no change. A lost fetcher is wanted in the next round, so the lost one ends if it still lives.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Claim:
         self._has_left = False
         self._wanted: tuple[bytes, float] = (b"", clock())
 
-    def beside(self) -> tuple[int, int]:
+    def neighbors(self) -> tuple[int, int]:
         """Return how many other fetchers of the job live at the same executor, and on the same machine."""
         places, own = places_now(self._store, self._job), self.place.holder
         here = [place for place in places if place.holder.machine == own.machine and not place.is_gone]

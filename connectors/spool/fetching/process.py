@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
 from connectors.core.processes.parent import ParentWatch
 from connectors.spool.errors import fetcher_failed, missing_spool, write_error
 from connectors.spool.fetching.contract import (
@@ -36,6 +36,7 @@ from connectors.spool.fetching.messages import (
     Allow,
     Command,
     Fault,
+    FetchPlan,
     Health,
     Note,
     Ordered,
@@ -48,14 +49,17 @@ from connectors.spool.fetching.messages import (
     malformed,
 )
 from connectors.spool.fetching.room import (
+    MAX_RECORDS_BETWEEN,
     FetcherEndedError,
     FetcherFolder,
-    PublishedBytes,
-    ReaderWatch,
+    Room,
     heartbeat_seconds,
     share_of,
 )
+from connectors.spool.ledger.records import claimed_epochs, read_record, record_name
 from connectors.spool.segments.segment import SegmentInfo, segment_name
+from connectors.spool.segments.shapes import NUMBER_NAME
+from connectors.spool.store.base import Store
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +72,8 @@ _SOONEST_HEALTH: Final = 0.02
 _SOONEST_CHECK: Final = 1.0
 _MAX_WAITING_REPORTS: Final = 10_000
 _FLUSH_TIMEOUT: Final = 0.3
+_RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN
+_EPOCH_AGE: Final = 5.0  # seconds without a new record until a newer epoch is searched for
 
 NO_READER: Final = "SPOOL_NO_READER"
 """The code of the error that a fetcher reports while it pauses because there is no reader."""
@@ -99,6 +105,128 @@ class Reporter:
             while (line := self._lines.get()) is not None:
                 while line:
                     line = line[os.write(self._descriptor, line) :]
+
+
+class PublishedBytes:
+    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
+
+    One thread adds, another one reads and forgets.
+    """
+
+    def __init__(self) -> None:
+        self.segments = 0
+        self.bytes = 0
+        self._forgotten = 0
+        self._base = 0
+        self._totals: list[int] = []
+
+    def add(self, number_of_bytes: int) -> None:
+        self.bytes += number_of_bytes
+        self._totals.append(self.bytes)
+        self.segments += 1
+
+    def up_to(self, segments: int) -> int:
+        """Return the bytes of the first `segments`, at most of all; at least of those that were forgotten."""
+        count = min(segments - self._forgotten, len(self._totals))
+        return self._totals[count - 1] if count > 0 else self._base
+
+    def forget(self, segments: int) -> None:
+        """Replace the first `segments` by their sum."""
+        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
+        if count > 0:
+            self._base = self._totals[count - 1]
+            self._forgotten += count
+            del self._totals[:count]
+
+
+class ReaderWatch:
+    """Reads in the ledger, for a fetcher outside of the source process, whether there is a reader and what it allows.
+
+    Ages come from the store's own times: at the first check by those of the newest record and of the fetcher's own
+    folder, which was made a moment ago; from then on by how long no newer record was seen. No two clocks are compared.
+    """
+
+    def __init__(self, store: Store, plan: FetchPlan, fetcher: str) -> None:
+        self._store = store
+        self._plan = plan
+        self._fetcher = fetcher
+        self._folder_made = store.written("inbox").get(fetcher)
+        self._epoch = 0
+        self._newest: tuple[int, int] | None = None
+        self._newest_age = 0.0
+        self._newest_seen = time.monotonic()
+        self._searched_to = (0, -1)
+        self._admitted = 0
+        self._room = plan.max_spool_bytes
+
+    def check(self, published: PublishedBytes) -> tuple[float, int]:
+        """Return the age of the newest record in seconds, and the bytes that the fetcher may publish in all.
+
+        Forgets in `published` what was admitted. OSError: the store does not answer.
+        """
+        times = self._record_times()
+        self._see_newest(times)
+        age = self._age()
+        if self._is_running_out(published):
+            self._search_room(times)
+            published.forget(self._admitted)
+        return age, published.up_to(self._admitted) + share_of(self._room, self._plan.share_of)
+
+    def _age(self) -> float:
+        return self._newest_age + time.monotonic() - self._newest_seen
+
+    def _is_running_out(self, published: PublishedBytes) -> bool:
+        """Whether it matters now how much room there is; else no record is read."""
+        if self._searched_to == (0, -1):
+            return True
+        share = share_of(self._room, self._plan.share_of)
+        left = published.up_to(self._admitted) + share - published.bytes
+        return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
+
+    def _record_times(self) -> dict[int, float]:
+        """Return when each record of the newest epoch that has some was written."""
+        times = self._of_epoch(self._epoch) if self._epoch else {}
+        if times and self._age() < _EPOCH_AGE:
+            return times
+        for epoch in reversed(claimed_epochs(self._store)):
+            if epoch <= self._epoch:
+                break
+            if later := self._of_epoch(epoch):
+                self._epoch = epoch
+                return later
+        return times
+
+    def _of_epoch(self, epoch: int) -> dict[int, float]:
+        written = self._store.written(f"ledger/{epoch}")
+        return {int(name): at for name, at in written.items() if NUMBER_NAME.fullmatch(name)}
+
+    def _see_newest(self, times: dict[int, float]) -> None:
+        newest = (self._epoch, max(times, default=-1))
+        if newest == self._newest:
+            return
+        if not times and self._newest is not None:
+            raise SpoolError("SPOOL_MISSING", "The ledger of the spool is not there any more", self._store.root)
+        self._newest_age = 0.0
+        if self._newest is None and times and self._folder_made is not None:
+            self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
+        self._newest, self._newest_seen = newest, time.monotonic()
+
+    def _search_room(self, times: dict[int, float]) -> None:
+        """Search the newest announcement among the records that were not searched yet."""
+        epoch, searched = self._searched_to
+        last = max(times, default=-1)
+        first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
+        for number in range(last, first, -1):
+            # A record may be trimmed between the list and this.
+            with contextlib.suppress(FileNotFoundError):
+                record = read_record(self._store, self._plan.spool, self._epoch, number)
+                room = Room.of_record(record, f"{self._store.root}/{record_name(self._epoch, number)}")
+                if room is not None:
+                    self._room = room.bytes
+                    self._admitted = room.through.get(self._fetcher, -1) + 1
+                    break
+        if last >= 0:
+            self._searched_to = (self._epoch, last)
 
 
 class FetchProcess:
@@ -325,7 +453,7 @@ def main() -> None:
     # What a library prints must not come among the reports.
     reports = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The folder of the target's module comes last: nothing beside it stands for a module of Python or of a package.
+    # The folder of the target's module comes last, so that no file in it hides a module of Python or of a package.
     sys.path += [folder for folder in sys.argv[1:] if folder and folder not in sys.path]
     reporter = Reporter(reports)
     code = FetchProcess(sys.stdin.buffer, reporter).run()

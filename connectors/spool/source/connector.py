@@ -27,8 +27,8 @@ class Feed:
 
     Attributes:
         settings: a JSON object for the target. It goes to the fetchers by a pipe, so it may hold secrets.
-        horizon: seconds for which the service may deliver a message again, counted from its publish time and since it
-            was read: so long its id is stored. The option ``dedupHorizon`` replaces it.
+        horizon: seconds for which ids are stored, from the publish time and since a message was read: as long as the
+            service may deliver it again. The option ``dedupHorizon`` replaces it.
         ordered: whether the rows keep an order. Then one process fetches, and each begins when everything that earlier
             ones have received is in the ledger or was handed back (rule R3).
     """

@@ -55,7 +55,7 @@ def _start_fetching(
         return ExternalFetching(ledger, options.max_reader_age), horizon
     group = FetcherGroup(
         on_published=lambda _fetcher, _number: wake(),
-        may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
+        may_start=lambda plan, others: not plan.ordered or ledger.earlier_fetchers_done(others),
         free_bytes=0,
     )
     for source, (name, feed) in enumerate(zip(connector.sources(options), feeds, strict=True)):

@@ -48,7 +48,7 @@ _RETRY_SECONDS: Final = 1.0
 _MERGE_EVERY: Final = 1.0
 _MERGE_LATER: Final = 60.0
 _LONGEST_END: Final = 5.0
-"""Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
+"""Seconds in which a fetcher ends for sure when its reader is gone; those of ``fetch=external`` need not end."""
 _POLL: Final = 0.1
 _COMPACT_EVERY: Final = 0.1
 _EXPIRE_EVERY: Final = 5.0
@@ -125,7 +125,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What a stream reads, and by which options.
+    """What a stream reads, and with which options.
 
     Attributes:
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.

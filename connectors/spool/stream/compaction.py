@@ -30,8 +30,8 @@ _MAX_COMMITS_NOTED: Final = 1000
 """In the time for which rows are kept; a batch is kept that much longer."""
 _MICROSECONDS: Final = 1_000_000
 _PATIENCE: Final = 600.0
-"""So long a folder without segments is left to a fetcher that says it holds it and cannot be checked from here: it may
-only have had nothing to do, and closing its folder would hand back what it receives next."""
+"""How long an empty folder is left to a fetcher that claims it and cannot be checked from here: it may only have had
+nothing to do, and closing its folder would hand back what it receives next."""
 _CLEARING_SECONDS: Final = 60.0
 
 
@@ -86,7 +86,7 @@ class Retention:
             self._noted.append((now, committed))
 
     def is_over(self, entry: SegmentEntry) -> bool:
-        """Whether all rows of a segment were committed so long ago. OSError: the store does not answer."""
+        """Whether all rows of a segment are out of retention. OSError: the store does not answer."""
         if not self._retention or entry.end <= self._passed:
             return True
         return entry.end <= self._before and self._files.age(entry.name) >= self._retention
@@ -164,7 +164,7 @@ class Compaction:
             self._check_size()
 
     def note_admitted(self) -> None:
-        """Note that all that was published is admitted; to be called by who admits, before it admits more."""
+        """Note that all that was published is admitted; called by the admitting thread, before it admits more."""
         self._all_admitted = (self._ledger.state.published, self._clock())
 
     def expire(self) -> None:

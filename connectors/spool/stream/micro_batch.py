@@ -37,7 +37,7 @@ _WATCH_EVERY: Final = 0.5
 _SETTLE: Final = 0.5
 _OWNER_BYTES: Final = 8
 _QUIET_SECONDS: Final = 1.0
-"""Without new rows for so long, a call of Spark waits for some, since Spark asks again after 10 ms."""
+"""Seconds without new rows until a call of Spark waits for some, since Spark asks again after 10 ms."""
 _QUIET_WAIT: Final = 0.1
 _SEEK_POLL: Final = 0.05
 _SEEK_PATIENCE: Final = 60.0

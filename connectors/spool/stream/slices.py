@@ -1,6 +1,6 @@
 """Planning of slices, which tasks read, from the ledger's state: for streams and batch reads (rules R4 and R5).
 
-A batch read sees the admitted rows that are not freed yet, also beside a running query; it changes nothing.
+A batch read sees the admitted rows that are not freed yet, also while a query runs; it changes nothing.
 """
 
 from __future__ import annotations
@@ -233,16 +233,7 @@ def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int
             raise OffsetError(
                 "SPOOL_OFFSET_ABOVE_HEAD", f"The option {name} is {position} and the spool ends at {state.head}", where
             )
-    if first > end:
-        if isinstance(wanted.start, str) and isinstance(wanted.end, str):
-            return end, end
-        raise OffsetError(
-            "SPOOL_OFFSETS_BACKWARDS", f"The batch begins at position {first} and ends before {end}", where
-        )
-    if first < min(state.oldest, end):
-        raise DataLossError(
-            "SPOOL_ROWS_FREED",
-            f"The batch begins at position {first} and the oldest row in the spool is {state.oldest}",
-            where,
-        )
+    if first > end and isinstance(wanted.start, str) and isinstance(wanted.end, str):
+        return end, end
+    check_range(state, first, end, where)
     return first, end

@@ -20,7 +20,7 @@ _WAIT_STEP: Final = 0.5
 _LONGEST_SECONDS: Final = 300.0
 _LONG_WAIT: Final = 1.0
 _OUTAGE_SECONDS: Final = 5.0
-"""What passes within so many seconds is no outage: services close streams all the time."""
+"""Trouble that passes sooner is no outage: services close streams all the time."""
 _WARN_AGAIN_SECONDS: Final = 60.0
 _DUPLICATE_ROWS: Final = 1000
 _DUPLICATE_FRACTION: Final = 0.9
@@ -64,7 +64,7 @@ class Freshness:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Note something, as one change; whoever waits looks for a reason again. Nothing slow belongs in it."""
+        """Note something, as one change: calls that wait look for a reason again. Nothing slow belongs in it."""
         with self._changed:
             yield
             self._changes += 1
@@ -87,7 +87,7 @@ class Freshness:
             self.healthy_since = now
 
     def admitted(self, now: float, published: tuple[int, int] | None, rows: int) -> None:
-        """Note an admitted segment with so many new rows, published between two times."""
+        """Note an admitted segment with its new rows, published between two times."""
         if self.bound_time is not None and published is not None:
             # Seen now, so the service's clock was at least so far when the run began, whatever the clock here said.
             self.bound_time = max(self.bound_time, published[1] - int((now - self._began) * 1e6))
@@ -192,7 +192,7 @@ class ServiceWatch:
         """Note the states of all fetchers at a monotonic time; raises the error of a service that is given up.
 
         ``served`` says that something has come, or is left to be read: the query goes on with that. Trouble of the
-        spool itself is none of the service, and is waited out.
+        spool itself is waited out.
         """
         errors = [one.error for one in fetchers if one.error is not None and _is_of_service(one.error)]
         self._error = errors[0] if errors else self._error
@@ -222,7 +222,7 @@ class DuplicateWatch:
         self._rows = self._duplicates = 0
 
     def admitted(self, *, rows: int, new: int) -> None:
-        """Note a segment of so many rows, so many of them new."""
+        """Note a segment with its rows, and how many of them are new."""
         self._rows += rows
         self._duplicates += rows - new
         if self._rows < _DUPLICATE_ROWS:

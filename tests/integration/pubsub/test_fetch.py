@@ -19,7 +19,7 @@ import pytest
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
-from connectors.pubsub.source import streaming_pull as streams
+from connectors.pubsub.source import fetcher as streams
 from connectors.pubsub.source.acks import AckSender, Deadlines
 from connectors.pubsub.source.fetcher import PubSubFetchSettings, message_count
 from connectors.pubsub.source.records import make_decoder

@@ -14,7 +14,8 @@ import pytest
 from connectors.core.errors import SpoolDamagedError
 from connectors.spool.fetching.external import ExternalFetching
 from connectors.spool.fetching.messages import FetchPlan
-from connectors.spool.fetching.room import FetcherFolder, PublishedBytes, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.fetching.process import PublishedBytes, ReaderWatch
+from connectors.spool.fetching.room import FetcherFolder, heartbeat_seconds, share_of
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.base import Holder, StoreWriting
 from connectors.spool.store.local import LocalStore
