@@ -29,7 +29,7 @@ from connectors.pubsub.datasource import PubSubConnector
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan, to_json
 from connectors.spool.store.local import LocalStore
 
 SIZES = {"100B": 100, "1KB": 1024}
@@ -49,7 +49,7 @@ def our_fetcher(server: CannedPubSub, root: Path, *, plain: bool) -> Iterator[No
         plain=plain,
     )
     plan = FetchPlan(
-        PubSubConnector.target, str(root), "bench", b"k" * 16, settings=settings.to_json(), max_held_bytes=128 << 20
+        PubSubConnector.target, str(root), "bench", b"k" * 16, settings=to_json(settings), max_held_bytes=128 << 20
     )
     group = FetcherGroup()
     group.add(plan, 1)

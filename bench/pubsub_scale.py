@@ -48,7 +48,7 @@ from connectors.pubsub.options.client import Transport
 from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan, to_json
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
@@ -124,7 +124,7 @@ def fetch_plan(server: CannedPubSub, root: Path, spool: SpoolIdentity) -> FetchP
         str(root),
         spool.spool,
         spool.hash_key,
-        settings=settings.to_json(),
+        settings=to_json(settings),
         max_held_bytes=128 << 20,
     )
 

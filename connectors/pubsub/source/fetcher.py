@@ -12,10 +12,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.retry import Backoff
@@ -25,6 +25,7 @@ from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
 from connectors.spool.fetching.contract import Block, FetchContext, FetchTarget, Intake, TargetStatus
+from connectors.spool.fetching.messages import from_json
 
 _log = logging.getLogger(__name__)
 
@@ -79,14 +80,6 @@ class PubSubFetchSettings:
     check_every_seconds: float = 30.0
     plain: bool = False
     dedup_attribute: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        account, transport = value.get("service_account"), Transport(**value["transport"])
-        return cls(**{**value, "transport": transport, "service_account": account and ServiceAccount(**account)})
 
 
 class ServiceHealth:
@@ -276,7 +269,7 @@ class PubSubFetch(FetchTarget[Received, Received]):
     """The target of Pub/Sub: deliveries are responses, and tokens their ack ids."""
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        parsed = self._settings = PubSubFetchSettings.from_json(settings)
+        parsed = self._settings = from_json(settings, PubSubFetchSettings, "settings")
         self._context = context
         key_file = None if parsed.credentials_file is None else Path(parsed.credentials_file)
         credentials = parsed.service_account or key_file

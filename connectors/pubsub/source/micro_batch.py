@@ -16,6 +16,7 @@ from connectors.core.errors import AccessDeniedError, ConnectorError, OptionErro
 from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
 from connectors.pubsub.options.client import ServiceAccount
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
+from connectors.spool.fetching.messages import to_json
 from connectors.spool.source.connector import Feed, SpoolStart
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def feed_of(options: PubSubReadOptions, info: SubscriptionInfo | None, horizon: 
         ordered=info is None or info.message_ordering,
         dedup_attribute=options.dedup_attribute or "",
     )
-    return Feed(settings.to_json(), horizon, settings.ordered)
+    return Feed(to_json(settings), horizon, settings.ordered)
 
 
 def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:

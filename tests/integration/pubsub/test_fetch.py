@@ -25,7 +25,7 @@ from connectors.pubsub.source.fetcher import PubSubFetchSettings, message_count
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.stored_rows import ROWS_SCHEMA
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
-from connectors.spool.fetching.messages import FetchPlan
+from connectors.spool.fetching.messages import FetchPlan, to_json
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 from connectors.testing.pubsub import PubSubServer
@@ -52,7 +52,7 @@ class Fetching:
         return replace(PubSubFetchSettings(SUBSCRIPTION, transport, streams=2, ack_deadline_seconds=10), **changes)
 
     def plan(self, settings: PubSubFetchSettings | None = None, **changes: Any) -> FetchPlan:
-        text = (settings or self.settings()).to_json()
+        text = to_json(settings or self.settings())
         return replace(FetchPlan(PubSubConnector.target, str(self.root), "spool", b"k" * 16, settings=text), **changes)
 
     def limited_plan(self, limits: dict[str, float], **changes: Any) -> FetchPlan:

@@ -18,6 +18,7 @@ from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
+from connectors.spool.fetching.messages import from_json, to_json
 from connectors.spool.options import SegmentCompression, StartingPosition
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
@@ -391,7 +392,7 @@ def test_a_private_key_shows_nowhere_and_reaches_the_fetchers() -> None:
     shown = [repr(options), str(options), repr(account), repr(settings)]
     assert not [text for text in shown if CANARY in text]
     assert pickle.loads(pickle.dumps(options)).credentials == account
-    assert PubSubFetchSettings.from_json(settings.to_json()).service_account == account
+    assert from_json(to_json(settings), PubSubFetchSettings, "settings").service_account == account
 
 
 def test_a_private_key_from_the_environment_or_a_file(tmp_path: Path) -> None:
