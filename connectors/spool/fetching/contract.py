@@ -197,6 +197,8 @@ class IntakeObserver(Protocol):
 class Intake(Generic[Delivery, Token]):
     """Where a target puts what it receives: from there one thread writes segments, and one publishes them.
 
+    A target calls `put`, `wait`, `paused_seconds` and `wake`; the rest is for the process around it.
+
     Everything held is in one of four stages, which follow one another in the order of arrival::
 
         publishing (a closed segment) < writing (the open segment) < decoding < queue
