@@ -7,20 +7,16 @@ Messages are decoded and encoded in Spark's Python workers, as Arrow columns. Th
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as spark_functions
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StructType
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.options import (
-    AvroOptions,
-    Rebase,
-    parse_avro_options,
-    parse_write_options,
-)
+from connectors.avro.options import AvroOptions, Rebase, parse_avro_options
 from connectors.avro.registered import registry_of
 from connectors.avro.schema.defaults import check_defaults
 from connectors.avro.schema.parser import parse_schema
@@ -28,9 +24,9 @@ from connectors.avro.schema.plan import compile_plan
 from connectors.avro.schema.types import spark_type
 from connectors.avro.worker import DecodeCall, EncodeCall
 from connectors.core.errors import OptionError
-from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.calls import active_session, function_of, is_case_sensitive, session_value
 from connectors.core.functions.pandas_columns import named
-from connectors.core.options.declaration import conflict
+from connectors.core.options.declaration import conflict, parse_options
 from connectors.registry.frames import guid_header
 from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
 from connectors.registry.kinds import frame_of
@@ -163,42 +159,23 @@ def encode_call(
     schema_registry: Mapping[str, str] | None = None,
     is_key: bool = False,
 ) -> EncodeCall:
-    """Return the call that workers get, with what the session's configuration says."""
     plain, registry = _split(options, subject, address, schema_registry, "to_avro")
-    parsed = parse_write_options(plain)
-    call = _written_by(schema)
+    parsed = parse_options(SubjectOptions, plain, os.environ, "to_avro")
+    text = _text(schema, "to_avro")
+    if text:
+        parse_schema(text, "jsonFormatSchema")
+    call = EncodeCall(text or None)
     parsed.check("to_avro", registry, has_schema=bool(schema))
     _check_headers("to_avro", registry, headers=False, is_key=is_key)
     if registry is not None:
         call = _framed(call, registry, parsed, is_key=is_key)
     elif is_key:
         raise _missing("isKey says which subject of a registry is written by, and there is no registry", "to_avro")
-    session = active_session()
-    if session is None:
-        return call
-    given = str(session.conf.get(_REBASE_WRITE_CONF, "CORRECTED"))
-    if given.lower() not in set(Rebase):
-        raise OptionError(
-            "OPTION_ILLEGAL",
-            f"{_REBASE_WRITE_CONF} is {given}",
-            "to_avro",
-            "Set it to CORRECTED or EXCEPTION.",
-        )
-    case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    return dataclasses.replace(call, rebase=Rebase(given.lower()), case_sensitive=case_sensitive)
-
-
-def _written_by(schema: str) -> EncodeCall:
-    if not isinstance(schema, str):
-        raise AvroAnalysisError(
-            "AVRO_SCHEMA_MISSING",
-            f"to_avro takes a schema as a text, and got {type(schema).__name__}",
-            "jsonFormatSchema",
-            "Give the schema in Avro's JSON, or leave it out.",
-        )
-    if schema:
-        parse_schema(schema, "jsonFormatSchema")
-    return EncodeCall(schema or None)
+    rebase = session_value(_REBASE_WRITE_CONF, "CORRECTED")
+    if rebase.lower() not in set(Rebase):
+        what, action = f"{_REBASE_WRITE_CONF} is {rebase}", "Set it to CORRECTED or EXCEPTION."
+        raise OptionError("OPTION_ILLEGAL", what, "to_avro", action)
+    return dataclasses.replace(call, rebase=Rebase(rebase.lower()), case_sensitive=is_case_sensitive())
 
 
 def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: SubjectOptions, *, is_key: bool) -> EncodeCall:
@@ -216,10 +193,6 @@ def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: SubjectOptio
     if writing.id_place is IdPlace.HEADER:
         return dataclasses.replace(call, header=guid_header(registry.guid(schema_id), is_key=is_key))
     return dataclasses.replace(call, frame=frame_of(schema_id, options))
-
-
-def _subject_missing(action: str) -> OptionError:
-    return OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
 
 
 def decode_call(
@@ -240,9 +213,10 @@ def decode_call(
     _check_headers("from_avro", registry, headers=headers, is_key=is_key)
     parsed = _options(plain)
     if registry is None:
-        writer = parse_schema(_text(schema), "jsonFormatSchema")
+        text = _text(schema, "from_avro")
+        writer = parse_schema(text, "jsonFormatSchema")
         reader = writer if parsed.avro_schema is None else parse_schema(parsed.avro_schema, "avroSchema")
-        call = DecodeCall(_text(schema), parsed)
+        call = DecodeCall(text, parsed)
         kind = spark_type(reader, parsed)
         if reader is not writer:
             check_defaults(reader)
@@ -255,9 +229,7 @@ def decode_call(
         call = DecodeCall(text, parsed, references=references, registry=registry, is_key=is_key, reader=version)
     if fields is not None:
         kind, call = _selected(kind, fields), dataclasses.replace(call, fields=tuple(fields))
-    if parsed.error_column:
-        kind = StructType([StructField("value", kind), StructField("error", StringType())])
-    return call, kind
+    return call, parsed.result_type(kind)
 
 
 def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
@@ -266,23 +238,20 @@ def _check_headers(function: str, registry: AnyRegistryOptions | None, *, header
         raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
 
 
-def _text(schema: str | None) -> str:
+def _text(schema: str | None, function: str) -> str:
     if not isinstance(schema, str):
-        raise AvroAnalysisError(
-            "AVRO_SCHEMA_MISSING",
-            f"from_avro needs the schema of the messages as a text, and got {type(schema).__name__}",
-            "jsonFormatSchema",
-            "Give the schema in Avro's JSON, or a schemaRegistry.",
-        )
+        what = f"{function} takes a schema as a text, and got {type(schema).__name__}"
+        raise AvroAnalysisError("AVRO_SCHEMA_MISSING", what, "jsonFormatSchema")
     return schema
 
 
 def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, tuple[str, ...], Migrations | None]:
     """Return the reader's schema and those that it refers to: the one given, else the latest of the subject."""
     if schema is not None:
-        return _text(schema), (), None
+        return _text(schema, "from_avro"), (), None
     if registry.named_subject is None:
-        raise _subject_missing("Give the subject, or the reader's schema as jsonFormatSchema.")
+        what, action = "The option schema.registry.subject is required", "Give it, or the schema as jsonFormatSchema."
+        raise OptionError("OPTION_MISSING", what, "schemaRegistry", action)
     latest = registry_of(registry).latest(registry.named_subject)
     return latest.text, latest.references, latest.migrations
 
@@ -305,26 +274,18 @@ def _missing(what: str, function: str = "from_avro") -> OptionError:
     return OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
 
 
-def _options(raw: Mapping[str, str] | None) -> AvroOptions:
+def _options(raw: Mapping[str, str]) -> AvroOptions:
     """Return the options, with what the session's configuration says."""
-    given = dict(raw or {})
-    session = active_session()
-    if session is None:
-        return parse_avro_options(given, "from_avro")
-    if not any(name.lower() == _REBASE_OPTION.lower() for name in given):
-        given[_REBASE_OPTION] = str(session.conf.get(_REBASE_CONF, "CORRECTED"))
-    case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    return dataclasses.replace(parse_avro_options(given, "from_avro"), case_sensitive=case_sensitive)
+    pairs = dict(raw)
+    if not any(name.lower() == _REBASE_OPTION.lower() for name in pairs):
+        pairs[_REBASE_OPTION] = session_value(_REBASE_CONF, "CORRECTED")
+    return dataclasses.replace(parse_avro_options(pairs, "from_avro"), case_sensitive=is_case_sensitive())
 
 
 def _selected(kind: DataType, fields: Sequence[str]) -> StructType:
     columns = {field.name: field for field in kind} if isinstance(kind, StructType) else {}
     unknown = [name for name in fields if name not in columns]
     if unknown:
-        raise AvroAnalysisError(
-            "AVRO_FIELD_MISSING",
-            f"The schema has no column {unknown[0]!r}",
-            "fields",
-            f"Give some of: {', '.join(columns)}.",
-        )
+        what, action = f"The schema has no column {unknown[0]!r}", f"Give some of: {', '.join(columns)}."
+        raise AvroAnalysisError("AVRO_FIELD_MISSING", what, "fields", action)
     return StructType([columns[name] for name in dict.fromkeys(fields)])

@@ -6,7 +6,6 @@ get the frozen dataclass.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,9 +13,8 @@ from typing import Final
 
 from connectors.avro.errors import AvroAnalysisError
 from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
-from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.declaration import option
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
-from connectors.registry.subjects import SubjectOptions
 
 _MAX_DEPTH: Final = "15"  # the deepest recursion that Spark follows
 
@@ -36,11 +34,8 @@ class LogicalMismatch(StrEnum):
 
 
 def _mode_unsupported() -> AvroAnalysisError:
-    return AvroAnalysisError(
-        "PARSE_MODE_UNSUPPORTED",
-        "The function from_avro doesn't support the DROPMALFORMED mode",
-        "from_avro",
-    )
+    what = "The function from_avro doesn't support the DROPMALFORMED mode"
+    return AvroAnalysisError("PARSE_MODE_UNSUPPORTED", what, "from_avro")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +94,7 @@ class AvroOptions(BadRowOptions):
     )
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive
 
-    @property
-    def ignores_mismatch(self) -> bool:
-        """Whether the reader's logical types decide alone."""
-        return self.on_logical_mismatch is LogicalMismatch.IGNORE
-
 
 def parse_avro_options(raw: Mapping[str, str] | None, function: str) -> AvroOptions:
     """Parse the options of a call of this function; names in any case, as Spark takes them."""
     return parse_call_options(AvroOptions, raw, function)
-
-
-def parse_write_options(raw: Mapping[str, str] | None) -> SubjectOptions:
-    """Parse the options of a call of `to_avro`; names in any case."""
-    return parse_options(SubjectOptions, raw or {}, os.environ, "to_avro")

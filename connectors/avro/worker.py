@@ -8,23 +8,21 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from connectors.avro.decoder.batches import AvroDecoder, FramedDecoder, growth_of
+from connectors.avro.decoder.batches import AvroDecoder, growth_of
 from connectors.avro.encoder.columns import ColumnEncoder
 from connectors.avro.errors import AvroDataError
 from connectors.avro.options import AvroOptions, Rebase
-from connectors.avro.registered import RegisteredFrames, registry_of
+from connectors.avro.registered import FramedDecoder, registry_of
 from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.avro.schema.plan import compile_plan
-from connectors.avro.schema.types import arrow_type, spark_type, too_deep
-from connectors.avro.schema.writing import avro_type
-from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.avro.schema.types import arrow_type, avro_type, spark_type, too_deep
+from connectors.core.functions.bad_rows import Decoded, binary_column, present
 from connectors.core.functions.bounded import BoundedDecoder
 from connectors.core.functions.columns import selected
 from connectors.core.processes.pool import Cache
 from connectors.registry.frames import ID_END
-from connectors.registry.glue.frames import looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions
-from connectors.registry.kinds import Frame, kind_of
+from connectors.registry.kinds import Frame, frame_hint, kind_of
 from connectors.registry.rules import Migrations
 
 _CODECS: Final = 128  # calls whose decoders or encoders a worker retains
@@ -57,20 +55,20 @@ class DecodeCall:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
         decoder = self.decoder
-        if isinstance(decoder, FramedDecoder):
-            return self._present(decoder.decode(column, headers), column)
-        return self._present(decoder.decode(column), column)
+        decoded = decoder.decode(column, headers) if isinstance(decoder, FramedDecoder) else decoder.decode(column)
+        if self.fields is not None:
+            decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
+        return present(decoded, column, self.options, "Avro", self._hint, _malformed)
 
     @property
     def decoder(self) -> BoundedDecoder[AvroDecoder] | FramedDecoder:
-        """The decoder of this call."""
         return _codecs.get(self, self._make)
 
     def _make(self) -> BoundedDecoder[AvroDecoder] | FramedDecoder:
         options = self.options
-        given = parse_schema(self.schema, self.function, self.references)
+        schema = parse_schema(self.schema, self.function, self.references)
         own = self.registry is None and options.avro_schema is not None
-        reader = parse_schema(options.avro_schema or "", "avroSchema") if own else given
+        reader = parse_schema(options.avro_schema or "", "avroSchema") if own else schema
         kind = spark_type(reader, options)
         values, strict = arrow_type(kind), options.datetime_rebase_mode is Rebase.EXCEPTION
 
@@ -83,35 +81,17 @@ class DecodeCall:
 
         if self.registry is not None:
             registry, find = registry_of(self.registry), partial(kind_of(self.registry).find, is_key=self.is_key)
-            frames = RegisteredFrames(registry, find, permissive=options.permissive, reader=self.reader)
-            return FramedDecoder(decoder_of, values, frames)
-        return decoder_of(given)
-
-    def _present(self, decoded: Decoded, messages: pa.BinaryArray) -> pa.Array:
-        if decoded.errors and not self.options.permissive:
-            row = min(decoded.errors)
-            raise AvroDataError(
-                "MALFORMED_AVRO_MESSAGE",
-                "Malformed records are detected in record parsing. Current parse mode: FAILFAST",
-                describe_bad_row(row, "Avro", decoded.errors[row], messages[row].as_py()),
-                self._hint(messages[row].as_py()).strip() or "To get NULL for them, set the option mode to PERMISSIVE.",
-            )
-        values = decoded.values
-        if self.fields is not None:
-            values = selected(values, self.fields)
-        if not self.options.error_column:
-            return values
-        return with_errors(Decoded(values, decoded.errors), messages, self._hint)
+            permissive = options.permissive
+            return FramedDecoder(decoder_of, values, registry, find, permissive=permissive, reader=self.reader)
+        return decoder_of(schema)
 
     def _hint(self, data: bytes) -> str:
-        """Return what to do where a bad message looks as if a frame were before it."""
-        if self.registry is not None:
-            return ""
-        if looks_like_glue(data):
-            return " It may be in a frame of Glue (03 and the version id of a schema): then give schemaRegistry."
-        if data[:1] != b"\0" or len(data) <= ID_END:
-            return ""
-        return " It may be in a Confluent frame (a magic byte and the id of a schema): then give schemaRegistry."
+        return frame_hint(data, {b"\0": ID_END + 1}) if self.registry is None else ""
+
+
+def _malformed(where: str, action: str) -> AvroDataError:
+    what = "Malformed records are detected in record parsing. Current parse mode: FAILFAST"
+    return AvroDataError("MALFORMED_AVRO_MESSAGE", what, where, action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +117,6 @@ class EncodeCall:
     header: tuple[str, bytes] | None = None
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
-        """Encode a column."""
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
         field = structs.type.field(0)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
-from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType
 
 from connectors.core.errors import OptionError
-from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.calls import active_session, function_of, is_case_sensitive
 from connectors.core.functions.pandas_columns import named
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.expressions import decoded_json
@@ -123,10 +123,7 @@ def to_json_registry(
 
 
 def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: ColumnOrName | None) -> Column:
-    place: DataType = IntegerType()
-    if call.error_column:
-        place = StructType([StructField("value", place), StructField("error", StringType())])
-    read = function_of(call, place, active_session(), headers=headers is not None)
+    read = function_of(call, options.result_type(IntegerType()), active_session(), headers=headers is not None)
     prefix = F.substring(message, 1, PREFIX_BYTES)
     frame = read(prefix) if headers is None else read(prefix, headers)
     begin = frame.getField("value") if call.error_column else frame
@@ -174,11 +171,7 @@ def _split(
 
 def _options(raw: Mapping[str, str]) -> JsonOptions:
     """Return the options, with what the session's configuration says."""
-    parsed, session = parse_json_options(raw), active_session()
-    if session is None:
-        return parsed
-    case_sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
-    return dataclasses.replace(parsed, case_sensitive=case_sensitive)
+    return dataclasses.replace(parse_json_options(raw), case_sensitive=is_case_sensitive())
 
 
 def _check_corrupt_record(column: JsonColumn, options: JsonOptions) -> None:

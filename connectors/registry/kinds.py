@@ -5,14 +5,14 @@ A new registry is a row here, with options, a client and frames of its own; what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from connectors.core.processes.pool import Cache
 from connectors.registry.batches import SchemaSource
 from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames
-from connectors.registry.glue.frames import GlueFrame, find_glue_frames
+from connectors.registry.glue.frames import GlueFrame, find_glue_frames, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, Compression
 from connectors.registry.glue.registry import GlueRegistry
 from connectors.registry.schemas import Registry, SchemaForm
@@ -67,3 +67,15 @@ def retained_registry(options: AnyRegistryOptions, form: Callable[[], SchemaForm
     common = options.for_client()
     registry: SchemaSource[S] = _registries.get((common, form), lambda: kind_of(common).source(common, form()))
     return registry
+
+
+def frame_hint(data: bytes, least: Mapping[bytes, int], more: str = "") -> str:
+    """Return what to do about a bad message if it may be in a frame, else nothing.
+
+    `least` has the fewest bytes of a Confluent frame by its first one; `more` ends the advice for these.
+    """
+    if looks_like_glue(data):
+        return " It may be in a frame of Glue (03 and the version id of a schema): then give schemaRegistry."
+    if len(data) < least.get(data[:1], len(data) + 1):
+        return ""
+    return f" It may be in a Confluent frame (a magic byte and the id of a schema): then give schemaRegistry{more}."

@@ -9,8 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from connectors.avro.decoder.arrays import column_of
 from connectors.avro.decoder.places import LEVELS
-from connectors.avro.schema.leaf import column_of, converter
+from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS, MICROS, decimal_of, is_checked_time, is_millis
+from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
 from connectors.core.functions.bad_rows import BadRowError, Decoded
 
@@ -24,6 +26,37 @@ _MORE: Final = 128
 _EARLY: Final = "ends too early"
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
+
+
+def _converter(writer_kind: str, reader: AvroType, arrow: pa.DataType, *, strict: bool) -> Callable[[Any], Any] | None:
+    """Return what a value becomes; None where it stays as it is. The function raises BadRowError.
+
+    `strict` refuses dates and timestamps for which the calendars do not agree.
+    """
+    if kinds.is_decimal(arrow):
+        return lambda data: decimal_of(data, reader.precision, reader.scale)
+    if reader.kind == "float" and writer_kind in {"int", "long"}:
+        return lambda value: struct.unpack("<f", struct.pack("<f", value))[0]
+    if kinds.is_floating(arrow) and writer_kind in {"int", "long"}:
+        return float
+    if is_millis(reader):
+        return lambda value: _checked(_micros(value), reader, strict=strict)
+    if strict and is_checked_time(reader):
+        return lambda value: _checked(value, reader, strict=True)
+    return None
+
+
+def _micros(millis: int) -> int:
+    micros = millis * MICROS
+    if not -(2**63) <= micros < 2**63:
+        raise BadRowError(f"long overflow: a timestamp of {millis} milliseconds")
+    return micros
+
+
+def _checked(value: int, reader: AvroType, *, strict: bool) -> int:
+    if strict and is_checked_time(reader) and value < (FIRST_DAY if reader.logical == "date" else FIRST_MICROS):
+        raise BadRowError(f"has a {reader.logical} of before the calendars agree, and datetimeRebaseMode=EXCEPTION")
+    return value
 
 
 def read_long(data: bytes, place: int, most_bytes: int = _LONG_BYTES) -> tuple[int, int]:
@@ -149,7 +182,7 @@ class RowBatchDecoder:
 
 
 class RowDecoder:
-    """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
+    """Decodes by a plan. `strict` is about dates: see `_converter`."""
 
     def __init__(self, plan: Node, *, strict: bool) -> None:
         self._strict = strict
@@ -197,7 +230,7 @@ class RowDecoder:
     def _leaf(self, node: Node, read: Read) -> Read:
         if node.reader is None or node.arrow is None:
             return read
-        convert = converter(node.kind, node.reader, node.arrow, strict=self._strict)
+        convert = _converter(node.kind, node.reader, node.arrow, strict=self._strict)
         if convert is None:
             return read
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.avro.decoder.places import Places
-from connectors.avro.schema.leaf import column_of
 from connectors.avro.schema.plan import Node
-from connectors.core.functions.columns import bitmap, list_array, offsets_of, struct_array
+from connectors.core.functions.columns import bitmap, list_array, offsets, offsets_of, struct_array
 
 
 @dataclass(slots=True)
@@ -26,13 +25,11 @@ class Items:
     columns: list[pa.Array]
 
     def add(self, owners: Places, column: pa.Array | None) -> None:
-        """Add items, in the order of their owners."""
         if column is not None:
             self.owners.append(owners)
             self.columns.append(column)
 
     def column(self, node: Node, count: int) -> pa.Array:
-        """Return the lists."""
         assert node.arrow is not None  # noqa: S101 - asked for only then
         if not self.columns:
             values = pa.array([], self.node.arrow)
@@ -60,14 +57,12 @@ def _last_of_each_key(owners: Places, keys: pa.Array) -> Places | None:
 
 
 def numpy_type(arrow: pa.DataType) -> np.dtype[Any]:
-    """Return the type of the numbers of a column."""
     if kinds.is_float32(arrow) or kinds.is_float64(arrow):
         return np.dtype(f"f{arrow.bit_width // 8}")
     return np.dtype(f"i{arrow.bit_width // 8}")
 
 
 def primitive(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:
-    """Return a column of numbers."""
     return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -83,6 +78,40 @@ def texts(data: npt.NDArray[np.uint8], begin: Places, end: Places, kind: pa.Data
 def repeated(default: Any, kind: pa.DataType, count: int) -> pa.Array:
     """Return a column of one value."""
     return column_of([default], kind).take(pa.array(np.zeros(count, np.uint32)))
+
+
+def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return the column of values: a dictionary for a struct, pairs for a map, bytes for a text, numbers for times."""
+    return _retyped(pa.array(values, _raw_type(kind)), kind)
+
+
+def _raw_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which values are read."""
+    if kinds.is_struct(kind):
+        return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(pa.binary(), _raw_type(kind.item_type))
+    if kinds.is_list(kind):
+        return pa.list_(_raw_type(kind.value_type))
+    if kinds.is_string(kind):
+        return pa.binary()
+    if kinds.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if kinds.is_timestamp(kind) or kinds.is_duration(kind) else kind
+
+
+def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    validity = array.buffers()[0] if array.null_count and not kinds.is_null(kind) else None
+    if kinds.is_struct(kind):
+        children = [_retyped(array.field(place), field.type) for place, field in enumerate(kind)]
+        return struct_array(kind, children, len(array), validity)
+    if kinds.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        parts = [_retyped(array.keys, kind.key_type), _retyped(array.items, kind.item_type)]
+        return list_array(kind, offsets(array), struct_array(entries, parts, len(parts[0])), validity)
+    if kinds.is_list(kind):
+        return list_array(kind, offsets(array), _retyped(array.values, kind.value_type), validity)
+    return array if array.type == kind else array.view(kind)
 
 
 def scattered(

@@ -30,14 +30,7 @@ from connectors.avro.decoder.places import (
     read_varints,
     unzigzag,
 )
-from connectors.avro.schema.leaf import (
-    FIRST_DAY,
-    FIRST_MICROS,
-    MICROS,
-    decimal_of,
-    is_checked_time,
-    is_millis,
-)
+from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS, MICROS, decimal_of, is_checked_time, is_millis
 from connectors.avro.schema.parser import AvroType
 from connectors.avro.schema.plan import Node
 from connectors.core.functions.bad_rows import BadRowError
@@ -83,7 +76,7 @@ class Cursor:
 
 
 class ColumnDecoder:
-    """Decodes by a plan. `strict` is about dates: see `schema.leaf.converter`."""
+    """Decodes by a plan. `strict` refuses dates and timestamps of before the calendars agree."""
 
     def __init__(self, plan: Node, *, strict: bool) -> None:
         self._plan, self._strict = plan, strict

@@ -13,15 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from connectors.avro.encoder.pieces import (
-    expanded,
-    fixed,
-    joined,
-    lists,
-    minimal,
-    raw_values,
-    varints,
-)
+from connectors.avro.encoder.pieces import expanded, fixed, joined, lists, minimal, raw_values, varints
 from connectors.avro.errors import AvroDataError
 from connectors.avro.schema.leaf import FIRST_DAY, FIRST_MICROS
 from connectors.avro.schema.parser import AvroType
@@ -63,22 +55,19 @@ class ColumnEncoder:
         return expanded(self._encode(_without_nulls(values, valid)), valid, null=True)
 
     def _nullable(self, kind: pa.DataType, schema: AvroType, path: tuple[str, ...]) -> Encode:
-        """Return the encoder of values that may be NULL."""
         branches = non_null(schema) if schema.kind == "union" else [schema]
         if schema.kind != "union" or not branches:
             return self._required(kind, schema if branches else AvroType("null"), path, schema)
-        null = next((place for place, branch in enumerate(schema.branches) if branch.kind == "null"), -1)
+        null, names = _null_branch(schema), {branch.kind for branch in branches}
         if len(branches) == 1:
-            chosen, encode = branches[0], self._value(kind, branches[0], path)
-        elif kinds.is_int64(kind) and {branch.kind for branch in branches} == {"int", "long"}:
+            chosen = branches[0]
+        elif kinds.is_int64(kind) and names == {"int", "long"}:
             chosen = next(branch for branch in branches if branch.kind == "long")
-            encode = self._value(kind, chosen, path)
-        elif kinds.is_float64(kind) and {branch.kind for branch in branches} == {"float", "double"}:
+        elif kinds.is_float64(kind) and names == {"float", "double"}:
             chosen = next(branch for branch in branches if branch.kind == "double")
-            encode = self._value(kind, chosen, path)
         else:
             return self._members(kind, schema, null, path)
-        branch = 2 * schema.branches.index(chosen)
+        encode, branch = self._value(kind, chosen, path), 2 * schema.branches.index(chosen)
 
         def union(array: pa.Array) -> pa.BinaryArray:
             valid = validity_of(array)
@@ -124,10 +113,10 @@ class ColumnEncoder:
                 order.append(rows)
             if (indexes < 0).any():
                 raise _null_error(path, schema)
-            known = np.concatenate(order)
-            source = np.argsort(known, kind="stable")
+            written = np.concatenate(order)
+            source = np.argsort(written, kind="stable")
             mask = np.zeros(len(array), np.bool_)
-            mask[known] = True
+            mask[written] = True
             values = expanded(pa.concat_arrays(parts).take(pa.array(source)), mask)
             return joined([varints(indexes), values], len(array))
 
@@ -136,12 +125,8 @@ class ColumnEncoder:
     def _value(self, kind: pa.DataType, schema: AvroType, path: tuple[str, ...]) -> Encode:
         special = [key for part in kind for key in part.metadata or {}] if kinds.is_struct(kind) else []
         for name in _OF_SPARK.intersection(special):
-            raise AvroDataError(
-                "AVRO_TYPE_NOT_SUPPORTED",
-                f"The column has a {name.decode()}, in {_place(path)}",
-                "to_avro",
-                "Cast it, or leave it out.",
-            )
+            what = f"The column has a {name.decode()}, in {_place(path)}"
+            raise AvroDataError("AVRO_TYPE_NOT_SUPPORTED", what, "to_avro")
         if kinds.is_struct(kind) and schema.kind == "record":
             return self._record(kind, schema, path)
         if kinds.is_map(kind) and schema.kind == "map" and _is_text(kind.key_type):
@@ -184,20 +169,19 @@ class ColumnEncoder:
 
     def _checked(self, values: Any, first: int, path: tuple[str, ...]) -> Any:
         if self._strict and (values < first).any():
-            raise AvroDataError(
-                "AVRO_DATE_TOO_OLD",
-                f"The column has a date of before the calendars agree, in {_place(path)}",
-                "to_avro",
-            )
+            what = f"The column has a date of before the calendars agree, in {_place(path)}"
+            raise AvroDataError("AVRO_DATE_TOO_OLD", what, "to_avro")
         return values
 
     def _record(self, kind: pa.StructType, schema: AvroType, path: tuple[str, ...]) -> Encode:
         places = self._matched(kind, schema, path)
         encoders: list[tuple[int, Encode]] = []
-        for each in schema.fields:
-            place = places.get(each.name, -1)
-            inner = (*path, each.name)
-            encoder = _absent(each) if place < 0 else self._nullable(kind.field(place).type, each.type, inner)
+        for field in schema.fields:
+            place = places.get(field.name, -1)
+            if place < 0:
+                encoder = _absent(field.type)
+            else:
+                encoder = self._nullable(kind.field(place).type, field.type, (*path, field.name))
             encoders.append((place, encoder))
 
         def record(array: pa.Array) -> pa.BinaryArray:
@@ -210,16 +194,15 @@ class ColumnEncoder:
         """Return which column each field is written from."""
         places: dict[str, int] = {}
         for place, part in enumerate(kind):
-            found = [each.name for each in schema.fields if self._key(each.name) == self._key(part.name)]
-            if not found:
+            matches = [field.name for field in schema.fields if self._key(field.name) == self._key(part.name)]
+            if not matches:
                 raise _incompatible((*path, part.name), "the schema has no such field")
-            if len(found) > 1 or found[0] in places:
+            if len(matches) > 1 or matches[0] in places:
                 raise _incompatible((*path, part.name), "several fields have this name")
-            places[found[0]] = place
-        for each in schema.fields:
-            nullable = any(branch.kind == "null" for branch in each.type.branches)
-            if each.name not in places and not nullable:
-                raise _incompatible((*path, each.name), "the field is required, and there is no such column")
+            places[matches[0]] = place
+        for field in schema.fields:
+            if field.name not in places and _null_branch(field.type) < 0:
+                raise _incompatible((*path, field.name), "the field is required, and there is no such column")
         return places
 
     def _key(self, name: str) -> str:
@@ -230,8 +213,12 @@ def _without_nulls(array: pa.Array, valid: Any) -> pa.Array:
     return array if valid.all() else array.filter(pa.array(valid))
 
 
-def _absent(each: Any) -> Encode:
-    null = next(place for place, branch in enumerate(each.type.branches) if branch.kind == "null")
+def _null_branch(schema: AvroType) -> int:
+    return next((place for place, branch in enumerate(schema.branches) if branch.kind == "null"), -1)
+
+
+def _absent(schema: AvroType) -> Encode:
+    null = _null_branch(schema)
     return lambda array: varints(np.full(len(array), null))
 
 
@@ -337,18 +324,12 @@ def _place(path: Sequence[str]) -> str:
 
 
 def _incompatible(path: tuple[str, ...], why: str) -> AvroDataError:
-    return AvroDataError(
-        "AVRO_SCHEMA_INCOMPATIBLE",
-        f"Cannot convert SQL {_place(path)} to Avro {_place(path)} because {why}",
-        "to_avro",
-        "Cast or rename the columns, or give another schema.",
-    )
+    what = f"Cannot convert SQL {_place(path)} to Avro {_place(path)} because {why}"
+    action = "Cast or rename the columns, or give another schema."
+    return AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", action)
 
 
 def _null_error(path: tuple[str, ...], schema: AvroType) -> AvroDataError:
     name = path[-1] if path else "value"
-    return AvroDataError(
-        "AVRO_CANNOT_WRITE_NULL_FIELD",
-        f"Cannot write null value for field `{name}` defined as non-null Avro data type {schema.kind}",
-        "to_avro",
-    )
+    what = f"Cannot write null value for field `{name}` defined as non-null Avro data type {schema.kind}"
+    return AvroDataError("AVRO_CANNOT_WRITE_NULL_FIELD", what, "to_avro")

@@ -19,11 +19,7 @@ _PASSES: Final = 2  # Java's GenericDatumReader and its Resolver each apply them
 
 
 def apply_aliases(writer: AvroType, reader: AvroType) -> AvroType:
-    """Return the writer's schema with the reader's names.
-
-    Raises:
-        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where two fields or branches would have one name.
-    """
+    """Return the writer's schema with the reader's names; raises AVRO_SCHEMA_INCOMPATIBLE where two would be one."""
     for _ in range(_PASSES):
         if _equal(writer, reader, set()):
             return writer
@@ -54,9 +50,7 @@ class _Aliases:
             if field.aliases:
                 self.fields.setdefault(schema.name, {}).update(dict.fromkeys(field.aliases, field.name))
             self._find(field.type, seen)
-        if (
-            schema.name in self.fields
-        ):  # one dictionary for all names of a record, also if another record has one of them
+        if schema.name in self.fields:  # one dictionary for all names of a record, also if another has one of them
             self.fields |= dict.fromkeys(schema.aliases, self.fields[schema.name])
         for inner in [*schema.branches, *([] if schema.items is None else [schema.items])]:
             self._find(inner, seen)
@@ -84,12 +78,9 @@ def _check_names(where: str, what: str, names: Iterable[str]) -> None:
     for name in names:
         if name in seen:
             of = f" of the record {where}" if where else ""
-            raise AvroAnalysisError(
-                "AVRO_SCHEMA_INCOMPATIBLE",
-                f"By the reader's aliases, two {what}{of} of the writer's schema would be {name!r}",
-                "from_avro",
-                "Take the alias out of the reader's schema: the writer's has both names.",
-            )
+            clash = f"By the reader's aliases, two {what}{of} of the writer's schema would be {name!r}"
+            action = "Take the alias out of the reader's schema: the writer's has both names."
+            raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", clash, "from_avro", action)
         seen.add(name)
 
 

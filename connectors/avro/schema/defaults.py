@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions
-from connectors.avro.schema.leaf import converter
+from connectors.avro.schema.leaf import MICROS, decimal_of, is_millis
 from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
 from connectors.avro.schema.types import is_single, items_of, member_name, non_null, too_deep
 from connectors.core.functions.bad_rows import BadRowError
@@ -27,12 +28,7 @@ _BITS: Final = {"int": 32, "long": 64}
 
 
 def check_defaults(reader: AvroType) -> None:
-    """Check each default of a schema and of the types in it.
-
-    Raises:
-        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where one is no value of its type; AVRO_TOO_DEEP where one holds
-            others without an end.
-    """
+    """Raise AVRO_SCHEMA_INCOMPATIBLE for a default that is no value of its type, AVRO_TOO_DEEP for an endless one."""
     checker = _Checker()
     pending, seen = [reader], set[int]()
     try:
@@ -60,13 +56,12 @@ def _wrong(where: str, field: AvroField) -> AvroAnalysisError:
 
 
 def _incompatible(what: str) -> AvroAnalysisError:
-    return AvroAnalysisError(
-        "AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", "Correct the default in the reader's schema."
-    )
+    action = "Correct the default in the reader's schema."
+    return AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", action)
 
 
 class _Checker:
-    """Says whether JSON is a value of a type; what was asked before is remembered, so that it is linear."""
+    """Says whether JSON is a value of a type, and remembers it, so that a schema takes linear time."""
 
     def __init__(self) -> None:
         self._fits: dict[tuple[int, int], bool] = {}
@@ -132,10 +127,9 @@ class Defaults:
         self._bytes = 0
 
     def of(self, field: AvroField, record: str, arrow: pa.DataType) -> Any:
-        """Return the default of a field in a column of this type, as the row decoder gives values.
+        """Return the default of a field in a column of this type: a dictionary for a struct, and pairs for a map.
 
-        Raises:
-            AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where it is no value of the column, or all are too large.
+        Raises AVRO_SCHEMA_INCOMPATIBLE where it is no value of the column, or all are too large.
         """
         try:
             if self._checker.fits(field.type, field.default):
@@ -149,9 +143,9 @@ class Defaults:
             case "union":
                 return self._union(schema, value, arrow)
             case "record":
-                fields = {each.name: each for each in schema.fields}
-                given = {name: value.get(name, each.default) for name, each in fields.items()}
-                return {part.name: self._value(fields[part.name].type, given[part.name], part.type) for part in arrow}
+                fields = {field.name: field for field in schema.fields}
+                values = {name: value.get(name, field.default) for name, field in fields.items()}
+                return {part.name: self._value(fields[part.name].type, values[part.name], part.type) for part in arrow}
             case "array":
                 self._add(_ITEM_BYTES * len(value))
                 return [self._value(items_of(schema), item, arrow.value_type) for item in value]
@@ -178,14 +172,21 @@ class Defaults:
             self._add(len(value))
         elif schema.kind in {"float", "double"}:
             value = _as_float(value)
-        convert = converter(schema.kind, schema, arrow, strict=False)
-        return value if convert is None else convert(value)
+        if kinds.is_decimal(arrow):
+            return decimal_of(value, schema.precision, schema.scale)
+        return _micros(value) if is_millis(schema) else value
 
     def _add(self, count: int) -> None:
         self._bytes += count
         if self._bytes > _MOST_BYTES:
-            what = f"The defaults of fields that a writer's schema lacks have more than {_MOST_BYTES >> 10} KB"
-            raise _incompatible(what)
+            raise _incompatible(f"The defaults of fields that a writer's schema lacks exceed {_MOST_BYTES >> 10} KB")
+
+
+def _micros(millis: int) -> int:
+    micros = millis * MICROS
+    if not -(2**63) <= micros < 2**63:
+        raise BadRowError(f"long overflow: a timestamp of {millis} milliseconds")
+    return micros
 
 
 def _as_float(value: float) -> float:

@@ -89,7 +89,7 @@ class AvroType:
     def inner(self) -> list[AvroType]:
         """Return the types that it holds: of fields, branches, items."""
         items = [] if self.items is None else [self.items]
-        return [*(each.type for each in self.fields), *self.branches, *items]
+        return [*(field.type for field in self.fields), *self.branches, *items]
 
     @property
     def short_name(self) -> str:
@@ -164,10 +164,10 @@ class _Parser:
         if name in PRIMITIVES:
             return AvroType(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = self._names.get(full) or self._names.get(name)
-        if found is None:
+        named = self._names.get(full) or self._names.get(name)
+        if named is None:
             raise ValueError(f"{name!r} is neither a type nor the name of one that stands before it")
-        return found
+        return named
 
     def _union(self, schema: Sequence[Any], namespace: str) -> AvroType:
         branches = tuple(self.parse(branch, namespace) for branch in schema)
@@ -220,7 +220,7 @@ class _Parser:
             while path:
                 current, fields = path[-1]
                 is_open[id(current)] = True
-                inner = next((each.type for each in fields if each.type.kind == "record"), None)
+                inner = next((entry.type for entry in fields if entry.type.kind == "record"), None)
                 if inner is None:
                     is_open[id(current)] = False
                     path.pop()

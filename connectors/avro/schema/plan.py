@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark.sql.types as spark
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.options import AvroOptions
+from connectors.avro.options import AvroOptions, LogicalMismatch
 from connectors.avro.schema.aliases import apply_aliases
 from connectors.avro.schema.defaults import Defaults
 from connectors.avro.schema.parser import NO_DEFAULT, AvroType
@@ -115,9 +115,7 @@ class Node:
 def compile_plan(writer: AvroType, reader: AvroType, kind: spark.DataType, options: AvroOptions) -> Node:
     """Return how messages of a writer become a column of this type, which is the reader's by `spark_type`.
 
-    Raises:
-        AvroAnalysisError: AVRO_SCHEMA_INCOMPATIBLE where no message of the writer can be read; AVRO_TOO_MANY_COLUMNS or
-            AVRO_TOO_DEEP where the writer's schema expands too far.
+    Raises AvroAnalysisError where no message of the writer can be read, or its schema expands too far.
     """
     try:
         compiler = _Compiler(options)
@@ -187,7 +185,7 @@ class _Compiler:
     def _add(self, count: int) -> None:
         self._count += count
         if self._count > _MOST_NODES:  # a union may hold several records, each of which holds the next union
-            raise too_many_columns("The writer's schema", "Write by one without as many unions of records.")
+            raise too_many_columns("The writer's schema")
 
     def _fixed(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
         if writer.short_name != reader.short_name or writer.size != reader.size:
@@ -205,8 +203,8 @@ class _Compiler:
         return Node("map", arrow, reader, item=entry)
 
     def _error(self, writer: AvroType, reader: AvroType, arrow: pa.DataType, reason: str = "") -> Node:
-        found, wanted = (each.name or each.kind for each in (writer, reader))
-        return Node("error", arrow, reason=reason or f"found {found}, expecting {wanted}")
+        reason = reason or f"found {writer.name or writer.kind}, expecting {reader.name or reader.kind}"
+        return Node("error", arrow, reason=reason)
 
     def _enum(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
         if writer.short_name != reader.short_name:
@@ -217,27 +215,24 @@ class _Compiler:
         return Node("enum", arrow, reader, symbols=symbols)
 
     def _record(self, writer: AvroType, reader: AvroType, arrow: pa.DataType) -> Node:
-        made = Node("record", arrow, reader, names=tuple(each.name for each in writer.fields))
-        columns = {field.name: field.type for field in arrow}
-        places: dict[str, int] = {}
-        by_name = {each.name: each for each in reader.fields}
-        for place, each in enumerate(writer.fields):
-            ours = by_name.get(each.name)
-            self._path.append(each.name)
-            made.children.append(
-                self.node(each.type, ours.type, columns[each.name])
-                if ours is not None and each.name in columns
-                else self._skip(each.type)
-            )
+        made = Node("record", arrow, reader, names=tuple(written.name for written in writer.fields))
+        columns = {column.name: column.type for column in arrow}
+        places = {written.name: place for place, written in enumerate(writer.fields)}
+        by_name = {wanted.name: wanted for wanted in reader.fields}
+        for written in writer.fields:
+            self._path.append(written.name)
+            if written.name in by_name and written.name in columns:
+                made.children.append(self.node(written.type, by_name[written.name].type, columns[written.name]))
+            else:
+                made.children.append(self._skip(written.type))
             self._path.pop()
-            places[each.name] = place
-        for each in reader.fields:
-            if each.name not in places and each.default is NO_DEFAULT:
-                why = f"found {writer.name}, expecting {reader.name}, missing required field {each.name}"
+        for wanted in reader.fields:
+            if wanted.name not in places and wanted.default is NO_DEFAULT:
+                why = f"found {writer.name}, expecting {reader.name}, missing required field {wanted.name}"
                 return self._error(writer, reader, arrow, why)
-            if each.name in columns:
-                source = places.get(each.name, -1)
-                default = None if source >= 0 else self._defaults.of(each, reader.name, columns[each.name])
+            if wanted.name in columns:
+                source = places.get(wanted.name, -1)
+                default = None if source >= 0 else self._defaults.of(wanted, reader.name, columns[wanted.name])
                 made.outputs.append(Output(source, default))
         return made
 
@@ -301,13 +296,13 @@ class _Compiler:
 
     def _by_structure(self, writer: AvroType, reader: AvroType) -> int:
         """Return the first record of a reader's union that a record fits, or the last one of its short name."""
-        found = -1
+        match = -1
         for place, branch in enumerate(reader.branches):
-            if branch.kind != "record" or not (found < 0 or writer.short_name == branch.short_name):
+            if branch.kind != "record" or not (match < 0 or writer.short_name == branch.short_name):
                 continue
             if self._fits(writer, branch):
-                found = place
-        return found
+                match = place
+        return match
 
     def _fits(self, writer: AvroType, reader: AvroType) -> bool:
         """Return whether a record can be read as another one, as far as Java's ``hasMatchError`` looks."""
@@ -317,12 +312,12 @@ class _Compiler:
             if self._compared > _MOST_COMPARED:
                 what = "Two unions have too many records of different names to compare them field by field"
                 raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", "Give them the same names.")
-            theirs = {each.name: each.type for each in writer.fields}
+            theirs = {written.name: written.type for written in writer.fields}
             self._fitting[pair] = all(
-                not self._mismatches(theirs[each.name], each.type)
-                if each.name in theirs
-                else each.default is not NO_DEFAULT
-                for each in reader.fields
+                not self._mismatches(theirs[wanted.name], wanted.type)
+                if wanted.name in theirs
+                else wanted.default is not NO_DEFAULT
+                for wanted in reader.fields
             )
         return self._fitting[pair]
 
@@ -335,8 +330,8 @@ class _Compiler:
         if not _can_be(writer.kind, reader.kind):
             return True
         if writer.kind == "record":
-            theirs = {each.name for each in writer.fields}
-            return any(each.name not in theirs and each.default is NO_DEFAULT for each in reader.fields)
+            theirs = {written.name for written in writer.fields}
+            return any(wanted.name not in theirs and wanted.default is NO_DEFAULT for wanted in reader.fields)
         named = writer.kind in {"enum", "fixed"}
         return named and (writer.short_name != reader.short_name or writer.size != reader.size)
 
@@ -352,7 +347,8 @@ class _Compiler:
         theirs, ours = _meaning(writer), _meaning(reader)
         is_text = "string" in {writer.kind, reader.kind} and writer.kind != reader.kind
         differ = theirs != ours if theirs and ours else is_text and "decimal" in {writer.logical, reader.logical}
-        if differ and not self.mismatch and not self._options.ignores_mismatch:
+        ignored = self._options.on_logical_mismatch is LogicalMismatch.IGNORE
+        if differ and not (self.mismatch or ignored):
             where = f"the field {'.'.join(self._path)}: " if self._path else ""
             self.mismatch = f"{where}found {_described(writer)}, expecting {_described(reader)}"
 
@@ -360,7 +356,7 @@ class _Compiler:
         """Return how a value is read that nobody wants; one node for a recursive record."""
         if writer.kind == "record" and id(writer) in self._skips:
             return self._skips[id(writer)]
-        names = tuple(each.name for each in writer.fields)
+        names = tuple(part.name for part in writer.fields)
         made = Node(writer.kind, size=writer.size, symbols=writer.symbols, names=names)
         if writer.kind == "record":
             self._skips[id(writer)] = made
@@ -368,7 +364,7 @@ class _Compiler:
             made.item = self._skip(writer.items)
             if writer.kind == "map":
                 made.item = Node("record", children=[Node("string"), made.item])
-        made.children = [self._skip(each.type) for each in writer.fields] or [
+        made.children = [self._skip(part.type) for part in writer.fields] or [
             self._skip(branch) for branch in writer.branches
         ]
         made.width, made.least  # noqa: B018 - from the leaves up, which needs no deep stack
@@ -401,7 +397,7 @@ class _Branches:
 def _own(schema: AvroType) -> tuple[Any, ...]:
     """Return what must be the same of two schemas by `_Compiler._equivalent`, but for what is in them."""
     short = schema.short_name if schema.name else ""
-    return schema.kind, short, schema.size, schema.symbols, len(schema.branches), [each.name for each in schema.fields]
+    return schema.kind, short, schema.size, schema.symbols, len(schema.branches), [part.name for part in schema.fields]
 
 
 def _meaning(schema: AvroType) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""The columns of an Avro schema: Spark's ``SchemaConverters.toSqlType``, and the Arrow types that go with them.
+"""The columns of an Avro schema, by Spark's ``SchemaConverters.toSqlType``, and the schema of a column.
 
 The logical types time-micros, timestamp-nanos and local-timestamp-nanos are BIGINT on every Spark, as they are on 4.0:
 also where Spark has written a TIME, since functions of Python can return only one of its precisions.
@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 import pyspark.sql.types as spark
 
-from connectors.avro.errors import AvroAnalysisError
+from connectors.avro.errors import AvroAnalysisError, AvroDataError
 from connectors.avro.options import AvroOptions
-from connectors.avro.schema.parser import AvroType
+from connectors.avro.schema.parser import NAME, NO_DEFAULT, AvroField, AvroType
 from connectors.core.functions.columns import MAX_COLUMNS
 
 _WHERE: Final = "from_avro"
@@ -52,6 +53,24 @@ _ARROW: Final[Mapping[type[spark.DataType], pa.DataType]] = {
     spark.TimestampNTZType: pa.timestamp("us"),
     spark.DayTimeIntervalType: pa.duration("us"),
 }
+_NULL: Final = AvroType("null")
+_WRITTEN: Final = {
+    "bool": AvroType("boolean"),
+    "int8": AvroType("int"),
+    "int16": AvroType("int"),
+    "int32": AvroType("int"),
+    "int64": AvroType("long"),
+    "float": AvroType("float"),
+    "double": AvroType("double"),
+    "string": AvroType("string"),
+    "large_string": AvroType("string"),
+    "binary": AvroType("bytes"),
+    "large_binary": AvroType("bytes"),
+    "null": _NULL,
+    "date32[day]": AvroType("int", logical="date"),
+    "duration[us]": AvroType("long"),
+    "time64[ns]": AvroType("long", logical="time-micros"),
+}
 _UNITS: Final = ("day", "hour", "minute", "second")
 _DAY_TIME: Final = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
 _TIME: Final = re.compile(r"time(\(\d\))?")
@@ -72,8 +91,8 @@ def is_single(union: AvroType) -> bool:
     """Return whether a union is one value in Spark, not a struct of members."""
     if len(union.branches) > _MOST_OF_SINGLE:
         return False  # a union may have any number, and is asked for each of them
-    kinds = sorted(branch.kind for branch in non_null(union))
-    return len(kinds) == 1 or kinds in (["int", "long"], ["double", "float"])
+    names = sorted(branch.kind for branch in non_null(union))
+    return len(names) == 1 or names in (["int", "long"], ["double", "float"])
 
 
 def items_of(schema: AvroType) -> AvroType:
@@ -88,12 +107,7 @@ def member_name(branch: AvroType, place: int, options: AvroOptions) -> str:
 
 
 def spark_type(schema: AvroType, options: AvroOptions) -> spark.DataType:
-    """Return the type of the column.
-
-    Raises:
-        AvroAnalysisError: RECURSIVE_AVRO_SCHEMA, AVRO_TYPE_NOT_SUPPORTED, AVRO_FIELD_AMBIGUOUS, AVRO_TOO_DEEP or
-            AVRO_TOO_MANY_COLUMNS.
-    """
+    """Return the type of the column; raises AvroAnalysisError for a schema that has none."""
     try:
         typed = _Columns(options).typed(schema, {})
     except RecursionError:
@@ -137,32 +151,27 @@ class _Columns:
         self._add(len(schema.fields))
         inside = {**seen, schema.name: depth + 1}
         fields, names = [], set[str]()
-        for each in schema.fields:
-            key = each.name if self._options.case_sensitive else each.name.lower()
+        for field in schema.fields:
+            key = field.name if self._options.case_sensitive else field.name.lower()
             if key in names:
-                raise AvroAnalysisError(
-                    "AVRO_FIELD_AMBIGUOUS",
-                    f"The record {schema.name} has several fields with the name {each.name!r}, without regard to case",
-                    _WHERE,
-                    "Set spark.sql.caseSensitive to true.",
+                what = (
+                    f"The record {schema.name} has several fields with the name {field.name!r}, without regard to case"
                 )
+                raise AvroAnalysisError("AVRO_FIELD_AMBIGUOUS", what, _WHERE)
             names.add(key)
-            typed = self.typed(each.type, inside)
+            typed = self.typed(field.type, inside)
             if typed is not None:
-                fields.append(spark.StructField(each.name, typed[0], typed[1] or self._options.permissive))
+                fields.append(spark.StructField(field.name, typed[0], typed[1] or self._options.permissive))
         return spark.StructType(fields), False
 
     def _union(self, schema: AvroType, seen: Mapping[str, int]) -> Typed | None:
         branches = non_null(schema)
         nullable = len(branches) < len(schema.branches)
-        kinds = {branch.kind for branch in branches}
         if len(branches) == 1:
             inner = self.typed(branches[0], seen)
             return None if inner is None else (inner[0], inner[1] or nullable)
-        if len(branches) == 2 and kinds == {"int", "long"}:  # noqa: PLR2004 - as Spark
-            return spark.LongType(), nullable
-        if len(branches) == 2 and kinds == {"float", "double"}:  # noqa: PLR2004 - as Spark
-            return spark.DoubleType(), nullable
+        if is_single(schema):
+            return spark.LongType() if branches[0].kind in {"int", "long"} else spark.DoubleType(), nullable
         self._add(len(branches))
         fields, names = [], set[str]()
         for place, branch in enumerate(branches):
@@ -171,12 +180,8 @@ class _Columns:
                 continue
             name = member_name(branch, place, self._options)
             if name.lower() in names:
-                raise AvroAnalysisError(
-                    "AVRO_FIELD_AMBIGUOUS",
-                    f"Two types of a union would have the stable identifier {name!r}, without regard to case",
-                    "enableStableIdentifiersForUnionType",
-                    "Leave the option out: the fields are then named by their places.",
-                )
+                what = f"Two types of a union would have the stable identifier {name!r}, without regard to case"
+                raise AvroAnalysisError("AVRO_FIELD_AMBIGUOUS", what, "enableStableIdentifiersForUnionType")
             names.add(name.lower())
             fields.append(spark.StructField(name, typed[0], nullable=True))
         return spark.StructType(fields), nullable
@@ -184,57 +189,43 @@ class _Columns:
     def _add(self, count: int) -> None:
         self._count += count
         if self._count > MAX_COLUMNS:
-            action = "Declare as bytes, or leave out of the reader's schema, what you do not need."
-            if self._recursive:
-                action = f"Lower recursiveFieldMaxDepth, which is {self._options.recursive_field_max_depth}."
+            depth = self._options.recursive_field_max_depth
+            action = f"Lower recursiveFieldMaxDepth, which is {depth}." if self._recursive else ""
             raise too_many_columns("The Avro schema", action)
 
 
 def _scalar(schema: AvroType) -> spark.DataType:
     if schema.logical == "decimal":
         if schema.precision > _MAX_PRECISION:
-            raise _unsupported(f"a decimal of {schema.precision} digits", "Spark's have at most 38.")
+            raise _unsupported(f"a decimal of {schema.precision} digits, and Spark's have at most {_MAX_PRECISION}")
         return spark.DecimalType(schema.precision, schema.scale)
     if schema.catalyst and not (schema.logical == "time-micros" and _TIME.fullmatch(schema.catalyst.lower())):
-        found = _DAY_TIME.fullmatch(schema.catalyst.lower())
-        if found is None or schema.kind != "long":
-            raise _unsupported(f"{schema.kind} with {schema.catalyst!r}", "Python has no such type of Spark's.")
-        first, last = found.groups()
+        interval = _DAY_TIME.fullmatch(schema.catalyst.lower())
+        if interval is None or schema.kind != "long":
+            raise _unsupported(f"{schema.kind} with {schema.catalyst!r}, a type of Spark's that Python does not have")
+        first, last = interval.groups()
         return spark.DayTimeIntervalType(_UNITS.index(first), _UNITS.index(last or first))
     return _LOGICAL.get(schema.logical, _ATOMS[schema.kind])()
 
 
 def _recursive(name: str) -> AvroAnalysisError:
-    return AvroAnalysisError(
-        "RECURSIVE_AVRO_SCHEMA",
-        f"The Avro schema is recursive: the record {name} holds itself",
-        _WHERE,
-    )
+    what = f"The Avro schema is recursive: the record {name} holds itself"
+    return AvroAnalysisError("RECURSIVE_AVRO_SCHEMA", what, _WHERE)
 
 
-def too_many_columns(what: str, action: str) -> AvroAnalysisError:
+def too_many_columns(subject: str, action: str = "") -> AvroAnalysisError:
     """Return the error for a schema that expands without bounds: each record may hold several of the next one."""
-    return AvroAnalysisError(
-        "AVRO_TOO_MANY_COLUMNS",
-        f"{what} has more than {MAX_COLUMNS} columns, with those of the records in it",
-        _WHERE,
-        action,
-    )
+    what = f"{subject} has more than {MAX_COLUMNS} columns, with those of the records in it"
+    return AvroAnalysisError("AVRO_TOO_MANY_COLUMNS", what, _WHERE, action)
 
 
 def too_deep() -> AvroAnalysisError:
-    """Return the error for records in records without an end in sight."""
-    return AvroAnalysisError(
-        "AVRO_TOO_DEEP",
-        "The Avro schema has records in records, too many levels of them",
-        _WHERE,
-    )
+    what = "The Avro schema has records in records, too many levels of them"
+    return AvroAnalysisError("AVRO_TOO_DEEP", what, _WHERE)
 
 
-def _unsupported(what: str, why: str) -> AvroAnalysisError:
-    return AvroAnalysisError(
-        "AVRO_TYPE_NOT_SUPPORTED", f"The Avro schema has {what}", _WHERE, f"{why} Read it as its plain type."
-    )
+def _unsupported(what: str) -> AvroAnalysisError:
+    return AvroAnalysisError("AVRO_TYPE_NOT_SUPPORTED", f"The Avro schema has {what}", _WHERE)
 
 
 def arrow_type(kind: spark.DataType) -> pa.DataType:
@@ -249,3 +240,41 @@ def arrow_type(kind: spark.DataType) -> pa.DataType:
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return _ARROW[type(kind)]
+
+
+def avro_type(kind: pa.DataType, *, nullable: bool, name: str = "topLevelRecord", namespace: str = "") -> AvroType:
+    """Return the schema that a column is written by where none is given: Spark's ``SchemaConverters.toAvroType``.
+
+    Records have the name, or those of the columns that they are in.
+    """
+    made = _plain_type(kind, name, namespace)
+    return AvroType("union", branches=(made, _NULL)) if nullable and made.kind != "null" else made
+
+
+def _plain_type(kind: pa.DataType, name: str, namespace: str) -> AvroType:
+    full = f"{namespace}.{name}" if namespace else name
+    if kinds.is_struct(kind):
+        wrong = next((part.name for part in kind if not NAME.fullmatch(part.name)), None)
+        if wrong is not None:
+            what = f"A column has the name {wrong!r}, which no field of Avro can have"
+            raise AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", "Rename it.")
+        fields = []
+        for part in kind:
+            inner = avro_type(part.type, nullable=part.nullable, name=part.name, namespace=full)
+            fields.append(AvroField(part.name, inner, NO_DEFAULT, ()))
+        return AvroType("record", full, fields=fields)
+    if kinds.is_map(kind):
+        nullable = kind.item_field.nullable
+        return AvroType("map", items=avro_type(kind.item_type, nullable=nullable, name=name, namespace=namespace))
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        nullable = kind.value_field.nullable
+        return AvroType("array", items=avro_type(kind.value_type, nullable=nullable, name=name, namespace=namespace))
+    if kinds.is_decimal(kind):
+        size = next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**kind.precision)
+        decimal = {"logical": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return AvroType("fixed", f"{full}.fixed", size=size, **decimal)
+    if kinds.is_timestamp(kind):
+        return AvroType("long", logical="timestamp-micros" if kind.tz else "local-timestamp-micros")
+    if str(kind) not in _WRITTEN:
+        raise AvroDataError("AVRO_TYPE_NOT_SUPPORTED", f"The column has the type {kind}", "to_avro")
+    return _WRITTEN[str(kind)]

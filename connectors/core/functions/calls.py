@@ -27,6 +27,16 @@ def active_session() -> SparkSession | None:
         return None
 
 
+def session_value(name: str, default: str) -> str:
+    """Return what the session's configuration says; the default too where there is no session."""
+    session = active_session()
+    return default if session is None else str(session.conf.get(name, default))
+
+
+def is_case_sensitive() -> bool:
+    return session_value("spark.sql.caseSensitive", "false").lower() == "true"
+
+
 def function_of(
     call: Call, kind: DataType, session: SparkSession | None, *, headers: bool = False
 ) -> Callable[..., Column]:

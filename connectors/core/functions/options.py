@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from pyspark.sql.types import DataType, StructType
+
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import Kind, choice
 
@@ -59,6 +61,10 @@ class BadRowOptions:
     def error_column(self) -> bool:
         """Whether the result is STRUCT<value, error>."""
         return self.permissive and self.on_error is OnError.COLUMN
+
+    def result_type(self, values: DataType) -> DataType:
+        """Return the type of the column, of the type of its values."""
+        return StructType().add("value", values).add("error", "string") if self.error_column else values
 
 
 Options = TypeVar("Options", bound=BadRowOptions)
