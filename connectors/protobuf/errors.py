@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.errors import AnalysisException
-
 from connectors.core.errors import ConnectorError, one_line
+from connectors.core.functions.bad_rows import FunctionAnalysisError
 
 _TEXTS_BY_STATE: Final = {
     "22018": {
@@ -88,15 +87,11 @@ class ProtobufError(ConnectorError):
         return CONDITIONS[self.code][1] if self.code in CONDITIONS else None
 
 
-class ProtobufAnalysisError(ProtobufError, AnalysisException):
+class ProtobufAnalysisError(ProtobufError, FunctionAnalysisError):
     """Raised when a descriptor, a schema or an option does not fit: on the driver, when the function is called.
 
     What depends on the type of the column of `to_protobuf`, which Python does not know before, on the executor.
     """
-
-    def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
-        ProtobufError.__init__(self, code, what, where, action)
-        AnalysisException.__init__(self, message=self.sentences, errorClass=code, messageParameters={})
 
 
 class ProtobufDataError(ProtobufError):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.protobuf import functions as jvm_functions
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType
 
 from connectors.core.errors import OptionError
-from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.calls import active_session, function_of, is_case_sensitive, session_value
 from connectors.core.functions.pandas_columns import PandasFunction
 from connectors.core.functions.row_columns import RowFunction
 from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 # The ``functions`` object is there without the jar too (Spark 4.3).
 _JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
-_OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
+_OWN_OPTIONS: Final = {"on.error", "wire.format"}
 
 MessageName = str | type[Message] | None
 _Source = tuple[MessageName, str | None, bytes | bytearray | None, type[Message] | None]
@@ -114,8 +114,8 @@ def _decoder(
 ) -> Callable[..., Column]:
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
-        if not registry.uses_confluent and (headers or is_key or parsed.deprecated_format):
-            what = "headers, isKey and use.deprecated.format are about frames of Confluent, and type is glue"
+        if not registry.uses_confluent and (headers or is_key):
+            what = "headers and isKey are about frames of Confluent, and type is glue"
             raise OptionError("OPTION_CONFLICT", what, "from_protobuf", "Leave them out.")
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
     descriptors, message, registered = _locate(registry, *source)
@@ -123,9 +123,7 @@ def _decoder(
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     _log_engine("from_protobuf", message, chosen, unsupported(plan))
     columns = None if fields is None else tuple(fields)
-    result = (plan if columns is None else select_fields(plan, columns)).spark_type
-    if parsed.error_column:
-        result = StructType([StructField("value", result), StructField("error", StringType())])
+    result = parsed.result_type((plan if columns is None else select_fields(plan, columns)).spark_type)
     needed = _needed_files(descriptors, message, parsed)
     reader = None if registered is None else registered.migrations
     call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key, reader)
@@ -171,11 +169,8 @@ def _encoder(
 ) -> Callable[..., Column]:
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
-        raise ProtobufAnalysisError(
-            "PROTOBUF_SCHEMA_ID_UNKNOWN",
-            "to_protobuf cannot write Confluent frames without a schema id",
-            "wire.format=confluent",
-        )
+        what = "to_protobuf cannot write Confluent frames without a schema id"
+        raise ProtobufAnalysisError("PROTOBUF_SCHEMA_ID_UNKNOWN", what, "wire.format=confluent")
     if registry is not None and registry.auto_register:
         what = "schemaAutoRegistrationEnabled is true, and to_protobuf registers no schema"
         raise OptionError("OPTION_CONFLICT", what, "to_protobuf", "Register it, and leave the option out.")
@@ -219,15 +214,11 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):
-        raise ProtobufAnalysisError(
-            "PROTOBUF_FUNCTION_NAME",
-            f"The name of a function cannot end with {suffix!r}",
-            "register_sql",
-        )
+        what = f"The name of a function cannot end with {suffix!r}"
+        raise ProtobufAnalysisError("PROTOBUF_FUNCTION_NAME", what, "register_sql")
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    parsed, chosen = _checked(
-        "from_protobuf", (messageName, descFilePath, options, binaryDescriptorSet), engine, own=True
-    )
+    constants = messageName, descFilePath, options, binaryDescriptorSet
+    parsed, chosen = _checked("from_protobuf", constants, engine, own=True)
     made = {"from_protobuf": _decoder(parsed, chosen, schemaRegistry, source, fields, headers=False)}
     if schemaRegistry is not None or parsed.wire_format is not WireFormat.CONFLUENT:
         made["to_protobuf"] = _encoder(parsed, chosen, schemaRegistry, source)
@@ -273,20 +264,13 @@ def _checked(
         ("fourth", f"map of strings to strings containing {purpose}", options is None or is_map),
     ):
         if not fits:
-            raise ProtobufAnalysisError(
-                "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
-                f"The {which} argument of the {function.upper()} SQL function must be a constant {what}",
-                function,
-            )
-    parsed = parse_protobuf_options(options, function)
-    session = active_session()
-    if session is not None:
-        conf = session.conf
-        parsed = dataclasses.replace(
-            parsed,
-            extensions=str(conf.get("spark.sql.function.protobufExtensions.enabled", "false")).lower() == "true",
-            case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
-        )
+            text = f"The {which} argument of the {function.upper()} SQL function must be a constant {what}"
+            raise ProtobufAnalysisError("DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT", text, function)
+    parsed = dataclasses.replace(
+        parse_protobuf_options(options, function),
+        extensions=session_value("spark.sql.function.protobufExtensions.enabled", "false").lower() == "true",
+        case_sensitive=is_case_sensitive(),
+    )
     own = own or is_class or any(key.lower() in _OWN_OPTIONS for key in options or {})
     return parsed, _engine(function, engine, own=own)
 
@@ -308,22 +292,16 @@ def _locate(
     if registry is not None and without_set and descriptor is None:
         return _from_registry(registry, name, writing=writing)
     if descriptor is None and name is None:
-        raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
-        )
+        raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName="''")
     if descriptor is None and without_set:
         descriptor = well_known_message(str(name))
         if descriptor is None:
-            raise analysis_error(
-                "CANNOT_LOAD_PROTOBUF_CLASS",
-                protobufClassName=name,
-                explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
-            )
+            why = "Java classes can only be loaded by Spark's own function, which needs its jar"
+            raise analysis_error("CANNOT_LOAD_PROTOBUF_CLASS", protobufClassName=name, explanation=why)
     if descriptor is not None:
         return class_descriptor_set(descriptor), descriptor.full_name, None
     descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
-    found = schema_of(descriptors).find(str(name), nested=registry is not None)
-    return descriptors, found.full_name, None
+    return descriptors, schema_of(descriptors).find(str(name), nested=registry is not None).full_name, None
 
 
 def _from_registry(
@@ -331,12 +309,9 @@ def _from_registry(
 ) -> tuple[bytes, str, RegisteredSchema]:
     """Return the descriptor set and the full name of a subject's message, the only one where there is no name."""
     if registry.named_subject is None:
-        raise OptionError(
-            "OPTION_MISSING",
-            "The option schema.registry.subject is required",
-            "schemaRegistry",
-            "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
-        )
+        what = "The option schema.registry.subject is required"
+        action = "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too."
+        raise OptionError("OPTION_MISSING", what, "schemaRegistry", action)
     registered = protobuf_registry(registry).latest(registry.named_subject, writing=writing)
     where = f"the subject {registry.subject}"
     message = schema_of(registered.files).find_in(registered.main, None if name is None else str(name), where)
@@ -358,21 +333,15 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
     try:
         engine = Engine(str(wanted).lower())
     except ValueError:
-        raise ProtobufAnalysisError(
-            "PROTOBUF_ENGINE",
-            f"The engine cannot be {wanted!r}",
-            "from_protobuf and to_protobuf",
-            f"Give {', '.join(Engine)}.",
-        ) from None
+        what, action = f"The engine cannot be {wanted!r}", f"Give {', '.join(Engine)}."
+        raise ProtobufAnalysisError("PROTOBUF_ENGINE", what, "from_protobuf and to_protobuf", action) from None
     if engine is Engine.JVM:
         if own:
-            raise ProtobufAnalysisError(
-                "PROTOBUF_ENGINE",
+            what = (
                 "Spark's own function has no messageClass, fields, schemaRegistry, headers and isKey, none of the "
-                "options on.error, wire.format and use.deprecated.format, and is not for register_sql",
-                "engine=jvm",
-                "Leave them out, or let engine be auto.",
+                "options on.error and wire.format, and is not for register_sql"
             )
+            raise ProtobufAnalysisError("PROTOBUF_ENGINE", what, "engine=jvm")
         if not _has_jar():
             raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName=function.upper())
     elif engine is Engine.AUTO and not own and _has_jar():

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.functions.bad_rows import BadRowError
-from connectors.protobuf.confluent.frames import ConfluentFraming, Frames, Framing, SchemaKey
+from connectors.protobuf.confluent.frames import Framing, MessageFrames, SchemaKey, confluent_framing, varint
 from connectors.protobuf.confluent.registry import RegisteredSchema
 from connectors.protobuf.errors import analysis_error
 from connectors.protobuf.schema.descriptors import MessageType, parse_set, pool_of
@@ -27,72 +27,57 @@ _MORE: Final = 128  # the bit of a byte that another one follows
 _VARINT_BYTES: Final = 5
 
 
-class GlueFraming:
-    """Glue's frames."""
-
-    def find(self, messages: pa.BinaryArray, _headers: pa.Array | None) -> Frames:
-        """Take the frames of a batch apart."""
-        frames = find_glue_frames(messages)
-        ends, data = bounds_of(frames.column)[1:], np.frombuffer(frames.column.buffers()[2] or b"", np.uint8)
-        numbers = np.full(len(frames.which), -1, np.int64)
-        rows = np.flatnonzero((frames.which >= 0) & (frames.begin < ends))
-        numbers[rows] = data[frames.begin[rows]]
-        for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= _MORE))).tolist():
-            begin = int(frames.begin[row])
-            number, length = _varint(data[begin : min(begin + _VARINT_BYTES, int(ends[row]))].tobytes())
-            numbers[row], frames.begin[row] = number, begin + length - 1
-            if number < 0:
-                frames.errors[row] = "is no frame of Glue: its message index is cut off"
-        framed = numbers >= 0
-        frames.begin[framed] += 1
-        alone = frames.messages(np.arange(len(numbers)))
-        if not framed.all():
-            alone = pc.if_else(pa.array(framed), alone, pa.scalar(None, pa.binary()))
-        known: dict[tuple[int, int], SchemaKey] = {}
-        keys: list[SchemaKey | None] = [None] * len(numbers)
-        for row, pair in enumerate(zip(frames.which.tolist(), numbers.tolist(), strict=True)):
-            if pair[1] >= 0:
-                if pair not in known:
-                    known[pair] = SchemaKey(frames.schemas[pair[0]], (pair[1],))
-                keys[row] = known[pair]
-        return Frames(alone, keys, frames.errors)
-
-    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
-        names, (index,) = _names(registered), indexes
-        if index >= len(names):
-            raise BadRowError(f"has the message index {index}, and its schema has {len(names)} messages")
-        message: MessageType = pool_of(parse_set(registered.files)).FindMessageTypeByName(names[index])
-        return message
-
-    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
-        """Return what stands before a message of a schema, by its full name."""
-        return glue_index(registered, message)
+def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
+    """Take the frames of a batch apart."""
+    frames = find_glue_frames(messages)
+    ends, data = bounds_of(frames.column)[1:], np.frombuffer(frames.column.buffers()[2] or b"", np.uint8)
+    numbers = np.full(len(frames.which), -1, np.int64)
+    rows = np.flatnonzero((frames.which >= 0) & (frames.begin < ends))
+    numbers[rows] = data[frames.begin[rows]]
+    for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= _MORE))).tolist():
+        begin = int(frames.begin[row])
+        number, length = _varint(data[begin : min(begin + _VARINT_BYTES, int(ends[row]))].tobytes())
+        numbers[row], frames.begin[row] = number, begin + length - 1
+        if number < 0:
+            frames.errors[row] = "is no frame of Glue: its message index is cut off"
+    framed = numbers >= 0
+    frames.begin[framed] += 1
+    alone = frames.messages(np.arange(len(numbers)))
+    if not framed.all():
+        alone = pc.if_else(pa.array(framed), alone, pa.scalar(None, pa.binary()))
+    by_pair: dict[tuple[int, int], SchemaKey] = {}
+    keys: list[SchemaKey | None] = [None] * len(numbers)
+    for row, pair in enumerate(zip(frames.which.tolist(), numbers.tolist(), strict=True)):
+        if pair[1] >= 0:
+            if pair not in by_pair:
+                by_pair[pair] = SchemaKey(frames.schemas[pair[0]], (pair[1],))
+            keys[row] = by_pair[pair]
+    return MessageFrames(alone, keys, frames.errors)
 
 
-def framing_of(options: AnyRegistryOptions | None, *, is_key: bool = False, deprecated: bool = False) -> Framing:
-    """Return the frames of a registry; without one those of Confluent."""
-    if options is None or options.uses_confluent:
-        return ConfluentFraming(is_key=is_key, deprecated=deprecated)
-    return GlueFraming()
+def _message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+    names, (index,) = _names(registered), indexes
+    if index >= len(names):
+        raise BadRowError(f"has the message index {index}, and its schema has {len(names)} messages")
+    message: MessageType = pool_of(parse_set(registered.files)).FindMessageTypeByName(names[index])
+    return message
 
 
 def glue_index(registered: RegisteredSchema, message: str) -> bytes:
-    """Return what stands before a message of a schema, by its full name.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND where it is none of the schema's own file.
-    """
+    """Return what stands before a message; PROTOBUF_MESSAGE_NOT_FOUND where it is none of the schema's own file."""
     names = _names(registered)
     if message not in names:
-        raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
-        )
-    rest, encoded = names.index(message), bytearray()
-    while rest >= _MORE:
-        encoded.append(rest & 127 | _MORE)
-        rest >>= 7
-    return bytes([*encoded, rest])
+        where = f"the schema {registered.schema_id}"
+        raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=where)
+    return varint(names.index(message))
+
+
+_GLUE: Final = Framing(_find, _message_at, glue_index)
+
+
+def framing_of(options: AnyRegistryOptions | None, *, is_key: bool = False) -> Framing:
+    """Return the frames of a registry; without one those of Confluent."""
+    return confluent_framing(is_key=is_key) if options is None or options.uses_confluent else _GLUE
 
 
 def _names(registered: RegisteredSchema) -> list[str]:

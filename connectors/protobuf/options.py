@@ -93,12 +93,6 @@ class ProtobufOptions(BadRowOptions):
         "where schemaRegistry is given. Not in Spark.",
         default="raw",
     )
-    deprecated_format: bool = option(
-        "use.deprecated.format",
-        BOOLEAN,
-        "Read Confluent frames whose message indexes are plain varints, as old clients wrote them. Not in Spark.",
-        default="false",
-    )
     extensions: bool = False  # derived: the SQL configuration spark.sql.function.protobufExtensions.enabled
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive, by which to_protobuf matches names
 

@@ -11,13 +11,13 @@ from typing import ClassVar, Final
 import pyarrow as pa
 
 from connectors.core.formats import install_advice, ptars_obstacle, warn_not_fast
-from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.core.functions.bad_rows import Decoded, binary_column, present
 from connectors.core.functions.bounded import BoundedDecoder, growth_of
 from connectors.core.functions.columns import selected
 from connectors.core.processes.pool import Cache
-from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
+from connectors.protobuf.confluent.frames import FramedDecoder
 from connectors.protobuf.confluent.registry import registry_of
-from connectors.protobuf.errors import ProtobufAnalysisError, data_error
+from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError, data_error
 from connectors.protobuf.glue import framing_of
 from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
@@ -27,9 +27,8 @@ from connectors.protobuf.schema.plan import compile_plan, longest_text
 from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
-from connectors.registry.glue.frames import looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions
-from connectors.registry.kinds import Frame
+from connectors.registry.kinds import Frame, frame_hint
 from connectors.registry.rules import Migrations
 
 _log = logging.getLogger(__name__)
@@ -68,48 +67,16 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
         return False
     absent = ptars_obstacle()
     if engine is Engine.FAST and (obstacle or absent):
-        action = "Let engine be auto or python; both give the same values."
-        raise ProtobufAnalysisError(
-            "PROTOBUF_ENGINE",
-            f"ptars cannot be used: {obstacle or absent}",
-            "engine=fast",
-            action if obstacle else f"{install_advice('fast')} Or: {action}",
-        )
+        what = f"ptars cannot be used: {obstacle or absent}"
+        action = "" if obstacle else f"{install_advice('fast')} Or let engine be auto or python."
+        raise ProtobufAnalysisError("PROTOBUF_ENGINE", what, "engine=fast", action)
     if absent and not obstacle:
         warn_not_fast("Large batches of from_protobuf and to_protobuf are decoded and encoded", absent)
     return not (obstacle or absent)
 
 
-def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str) -> pa.Array:
-    """Return the column that the user gets for messages of this full name.
-
-    Raises:
-        ProtobufDataError: MALFORMED_PROTOBUF_MESSAGE for the first bad row, under FAILFAST.
-    """
-    if decoded.errors and not options.permissive:
-        row = min(decoded.errors)
-        raise data_error(
-            "MALFORMED_PROTOBUF_MESSAGE",
-            failFastMode="FAILFAST",
-            where=describe_bad_row(row, name, decoded.errors[row], messages[row].as_py()),
-            action=_hint(messages[row].as_py(), options).strip(),
-        )
-    if not options.error_column:
-        return decoded.values
-    return with_errors(decoded, messages, lambda data: _hint(data, options))
-
-
-def _hint(data: bytes, options: ProtobufOptions) -> str:
-    """Return what to do where a bad message looks like a frame: no message begins with a 0 or a 1."""
-    framed = len(data) >= _CONFLUENT_BYTES.get(data[:1], len(data) + 1)
-    if options.wire_format is WireFormat.RAW and looks_like_glue(data):
-        return " It may be in a frame of Glue (03 and the version id of a schema); then pass schemaRegistry=..."
-    if options.wire_format is not WireFormat.RAW or not framed:
-        return ""
-    return (
-        " It starts with a Confluent frame (a magic byte and the id of a schema); pass schemaRegistry=... or the "
-        "option wire.format=confluent."
-    )
+def _malformed(where: str, action: str) -> ProtobufDataError:
+    return data_error("MALFORMED_PROTOBUF_MESSAGE", failFastMode="FAILFAST", where=where, action=action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +102,15 @@ class DecodeCall:
         decoded = self.bounded.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
-        return present(decoded, column, self.options, self.message)
+        return self.present(decoded, column)
+
+    def present(self, decoded: Decoded, messages: pa.BinaryArray) -> pa.Array:
+        """Return the column that the user gets; raises MALFORMED_PROTOBUF_MESSAGE for a bad row under FAILFAST."""
+        return present(decoded, messages, self.options, self.message, self._hint, _malformed)
+
+    def _hint(self, data: bytes) -> str:
+        raw = self.options.wire_format is WireFormat.RAW
+        return frame_hint(data, _CONFLUENT_BYTES, " or the option wire.format=confluent") if raw else ""
 
     @property
     def bounded(self) -> BoundedDecoder[Decoder]:
@@ -155,12 +130,11 @@ class DecodeCall:
             reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
             registry = None if self.registry is None else registry_of(self.registry)
             options = self.options
-            framing = framing_of(self.registry, is_key=self.is_key, deprecated=options.deprecated_format)
             return FramedDecoder(
                 self._make(),
                 reader,
                 registry,
-                framing,
+                framing_of(self.registry, is_key=self.is_key),
                 extensions=options.extensions,
                 permissive=options.permissive,
                 reader_version=self.reader,
@@ -202,14 +176,13 @@ class EncodeCall:
     frame: Frame | None = None
 
     def __call__(self, structs: pa.Array) -> pa.Array:
-        """Encode a column."""
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
-        return self.encoder.encode(structs)
+        messages = self.encoder.encode(structs)
+        return messages if self.frame is None else self.frame.around(messages)
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder of this call."""
         return _codecs.get(self, self._make)
 
     def _make(self) -> Encoder:
@@ -217,9 +190,5 @@ class EncodeCall:
         root = schema.pool.FindMessageTypeByName(self.message)
         wire = WireForm(root, schema, extensions=self.options.extensions)
         upb = UpbEncoder(root, wire, schema, self.options)
-        encoder: Encoder = upb
-        if use_ptars(self.engine, ""):
-            encoder = PtarsEncoder(upb)
-        if self.engine is Engine.AUTO:
-            encoder = AdaptiveEncoder(upb, encoder)
-        return encoder if self.frame is None else FramedEncoder(encoder, self.frame)
+        encoder: Encoder = PtarsEncoder(upb) if use_ptars(self.engine, "") else upb
+        return AdaptiveEncoder(upb, encoder) if self.engine is Engine.AUTO else encoder

@@ -21,7 +21,7 @@ from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import Schema, is_repeated
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.decoder import Decoded
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from tools.protos import SOURCES, compile_set
 
 
@@ -110,8 +110,7 @@ class Rig:
         """The rows of from_protobuf."""
         call = self.call(message, options, **flags)
         column = binary_column(pa.array([_bytes(each) for each in data], pa.binary()), "from_protobuf")
-        found = present(call.decoder.decode(column), column, call.options, call.message)
-        return found.to_pylist()
+        return call.present(call.decoder.decode(column), column).to_pylist()
 
     def row(self, message: str, data: bytes | Message, options: Any = None, **flags: Any) -> Any:
         """The row of one message."""

@@ -4,8 +4,8 @@
     01  schema GUID (16 bytes)           message indexes  message
 
 The message indexes lead from the schema's file to the message: a count, then one index for each level of nesting, as
-zig-zag varints; the most usual one, the first message of the file, is the single byte 00. Old clients wrote plain
-varints. Newer ones can put all before the message into a Kafka header, and the message stands alone.
+zig-zag varints; the most usual one, the first message of the file, is the single byte 00. Newer clients can put all
+before the message into a Kafka header, and the message stands alone.
 (confluent-kafka-python, ``schema_registry/common/serde.py``.)
 """
 
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredS
 from connectors.protobuf.errors import ProtobufError, analysis_error
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, is_repeated, nested_name, parse_set, pool_of
 from connectors.protobuf.upb.decoder import Decoder
-from connectors.protobuf.upb.encoder import Encoder
 from connectors.registry.frames import (
     GUID_END,
     ID_END,
@@ -39,7 +38,6 @@ from connectors.registry.frames import (
     remember,
     schema_header,
 )
-from connectors.registry.kinds import Frame
 from connectors.registry.rules import Migrations
 
 F: Final = FieldDescriptor
@@ -67,7 +65,7 @@ class SchemaKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class MessageFrames:
     """The frames of a batch: messages (NULL without one), their schemas, and why a row's frame cannot be read."""
 
     messages: pa.BinaryArray
@@ -75,59 +73,53 @@ class Frames:
     errors: dict[int, str]
 
 
-def read_prefix(data: bytes, *, deprecated: bool = False) -> tuple[SchemaKey, int]:
+def read_prefix(data: bytes) -> tuple[SchemaKey, int]:
     """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
     schema, place = read_schema(data)
-    count, place = _varint(data, place, deprecated=deprecated)
+    count, place = _varint(data, place)
     if not 0 <= count <= _MOST_INDEXES:
         raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
     indexes = []
     for _ in range(count):
-        index, place = _varint(data, place, deprecated=deprecated)
+        index, place = _varint(data, place)
         if index < 0:
             raise BadRowError(f"is no Confluent frame: it has the message index {index}")
         indexes.append(index)
     return SchemaKey(schema, tuple(indexes) or _FIRST_MESSAGE), place
 
 
-def _varint(data: bytes, place: int, *, deprecated: bool) -> tuple[int, int]:
+def _varint(data: bytes, place: int) -> tuple[int, int]:
     value = 0
     for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
         value |= (byte & 127) << (7 * count)
         if byte < _MORE:
-            return (value if deprecated else (value >> 1) ^ -(value & 1)), place + count + 1
+            return (value >> 1) ^ -(value & 1), place + count + 1
     raise BadRowError("is no Confluent frame: its message indexes are cut off")
 
 
 def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
     """Return what stands before a message: magic byte, schema id and message indexes."""
-    return b"\0" + schema.to_bytes(4, "big") + index_prefix(indexes)
+    return b"\0" + schema.to_bytes(4, "big") + _index_prefix(tuple(indexes))
 
 
-def index_prefix(indexes: Iterable[int]) -> bytes:
-    """Return the message indexes as they stand before a message."""
-    path = tuple(indexes)
-    return b"\0" if path == _FIRST_MESSAGE else b"".join(_zig_zag(value) for value in (len(path), *path))
+def _index_prefix(path: tuple[int, ...]) -> bytes:
+    return b"\0" if path == _FIRST_MESSAGE else b"".join(varint(value << 1) for value in (len(path), *path))
 
 
-def _zig_zag(value: int) -> bytes:
-    rest = value << 1
+def varint(value: int) -> bytes:
+    """Return a number that is not negative as a plain varint; shifted by one bit, it is a zig-zag one."""
     out = bytearray()
-    while rest >= _MORE:
-        out.append(rest & 127 | _MORE)
-        rest >>= 7
-    return bytes([*out, rest])
+    while value >= _MORE:
+        out.append(value & 127 | _MORE)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def read_frames(
-    column: pa.BinaryArray,
-    headers: list[Mapping[str, Any] | None] | None = None,
-    *,
-    is_key: bool = False,
-    deprecated: bool = False,
-) -> Frames:
+    column: pa.BinaryArray, headers: list[Mapping[str, Any] | None] | None = None, *, is_key: bool = False
+) -> MessageFrames:
     """Take frames apart; a row with the id of this column in its headers is the message alone."""
-    if headers is None and not deprecated:
+    if headers is None:
         frames = _usual_frames(column)
         if frames is not None:
             return frames
@@ -138,28 +130,26 @@ def read_frames(
         message, key = None, None
         try:
             if data is not None:
-                message, key = _take_apart(
-                    data, (headers[row] if headers else None) or {}, is_key=is_key, deprecated=deprecated
-                )
+                message, key = _take_apart(data, (headers[row] if headers else None) or {}, is_key=is_key)
         except BadRowError as error:
             errors[row] = str(error)
         messages.append(message)
         keys.append(key)
-    return Frames(pa.array(messages, pa.binary()), keys, errors)
+    return MessageFrames(pa.array(messages, pa.binary()), keys, errors)
 
 
-def _take_apart(data: bytes, headers: Mapping[str, Any], *, is_key: bool, deprecated: bool) -> tuple[bytes, SchemaKey]:
+def _take_apart(data: bytes, headers: Mapping[str, Any], *, is_key: bool) -> tuple[bytes, SchemaKey]:
     value = schema_header(headers, is_key=is_key)
     if value is not None:
         return data, read_prefix(value if len(value) > GUID_END else value + b"\0")[0]
     try:
-        key, place = read_prefix(data, deprecated=deprecated)
+        key, place = read_prefix(data)
     except BadRowError as error:
         raise explained(error, headers, is_key=is_key) from None
     return data[place:], key
 
 
-def _usual_frames(column: pa.BinaryArray) -> Frames | None:
+def _usual_frames(column: pa.BinaryArray) -> MessageFrames | None:
     """Read a batch in which each row is a frame with an id and the first message; None for another batch."""
     if column.null_count or column.offset or not len(column):
         return None
@@ -175,7 +165,7 @@ def _usual_frames(column: pa.BinaryArray) -> Frames | None:
         return None
     keys = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
     messages = pc.binary_slice(column, ID_END + 1, 2**31 - 1)
-    return Frames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})
+    return MessageFrames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})
 
 
 def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
@@ -197,9 +187,8 @@ def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
     for part in message.removeprefix(f"{file.package}.").split("."):
         names = [proto.name for proto in messages]
         if part not in names:
-            raise analysis_error(
-                "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
-            )
+            where = f"the schema {registered.schema_id}"
+            raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=where)
         indexes.append(names.index(part))
         messages = messages[indexes[-1]].nested_type
     return tuple(indexes)
@@ -254,10 +243,8 @@ def _oneof_difference(shared: list[tuple[FieldType, FieldType]]) -> str:
         earlier: FieldType = first.setdefault(oneof.full_name, field)
         theirs = {one.containing_oneof and one.containing_oneof.full_name for one in (field, earlier)}
         if earlier is not field and (None in theirs or len(theirs) > 1):
-            return (
-                f"{earlier.full_name} and {field.full_name} can be set together and are in one oneof of "
-                f"{other.containing_type.full_name}"
-            )
+            whole = other.containing_type.full_name
+            return f"{earlier.full_name} and {field.full_name} can be set together and are in one oneof of {whole}"
     return ""
 
 
@@ -265,54 +252,45 @@ def _group(field: FieldType) -> int:
     return _GROUP.get(field.type, -int(field.type))
 
 
-class Framing(Protocol):
-    """How messages say by which schema they were written, and as which message of it."""
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How messages say by which schema they were written, and as which message of it.
 
-    def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
-        """Take the frames of a batch apart."""
-        ...
+    Attributes:
+        find: takes the frames of a batch apart, with the column of Kafka's headers.
+        message_at: returns the message that the indexes of a frame mean; BadRowError if there is none.
+        prefix: returns what stands before a message of a schema, by its full name.
+    """
 
-    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
-        ...
-
-    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
-        """Return what stands before a message of a schema, by its full name."""
-        ...
+    find: Callable[[pa.BinaryArray, pa.Array | None], MessageFrames]
+    message_at: Callable[[RegisteredSchema, tuple[int, ...]], MessageType]
+    prefix: Callable[[RegisteredSchema, str], bytes]
 
 
-class ConfluentFraming:
-    """Confluent's frames: with the ids in headers of keys where `is_key`, with plain varints where `deprecated`."""
+def confluent_framing(*, is_key: bool = False) -> Framing:
+    """Return Confluent's frames, with the ids in headers of keys or of values."""
 
-    def __init__(self, *, is_key: bool = False, deprecated: bool = False) -> None:
-        self._is_key, self._deprecated = is_key, deprecated
-
-    def find(self, messages: pa.BinaryArray, headers: pa.Array | None) -> Frames:
-        """Take the frames of a batch apart."""
+    def find(messages: pa.BinaryArray, headers: pa.Array | None) -> MessageFrames:
         by_name = None if headers is None else headers_by_name(headers)
-        return read_frames(messages, by_name, is_key=self._is_key, deprecated=self._deprecated)
+        return read_frames(messages, by_name, is_key=is_key)
 
-    def message_at(self, registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-        """Return the message that the indexes of a frame mean; BadRowError if there is none."""
-        return message_at(registered, indexes)
-
-    def prefix(self, registered: RegisteredSchema, message: str) -> bytes:
-        """Return what stands before a message of a schema, by its full name."""
-        return index_prefix(indexes_of(registered, message))
+    return Framing(find, message_at, lambda registered, message: _index_prefix(indexes_of(registered, message)))
 
 
-_CONFLUENT: Final = ConfluentFraming()
+_CONFLUENT: Final = confluent_framing()
 
 
 class FramedDecoder:
     """Takes messages out of their frames and decodes them by the reader's schema, field by field number.
 
-    Before the first message of each writer's schema, that schema is fetched and compared: a field that has the same
-    number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
+    The first message of each writer's schema has that schema fetched and compared. A field with the same number that
+    means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
-    Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
-    rows, while it gives others. With `extensions`, these are columns too. The reader's schema is `reader_version` where
-    it is one of the registry.
+    Args:
+        registry: gives the writers' schemas; without one the frames are believed.
+        extensions: whether these are columns too.
+        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
+        reader_version: the reader's schema, where that is one of the registry.
     """
 
     def __init__(
@@ -330,10 +308,10 @@ class FramedDecoder:
         self.decoder, self.reader, self.registry = decoder, reader, registry
         self._framing, self._extensions = framing, extensions
         self._verdicts: dict[SchemaKey, str] = {}
-        self._fetched = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader_version, clock=clock)
+        self._writers = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader_version, clock=clock)
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
+        """Decode as `Decoder.decode`; raises ConnectorError for what is wrong with the registry, not with a row."""
         frames = self._framing.find(messages, headers)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
@@ -353,7 +331,7 @@ class FramedDecoder:
         if not unknown:
             return verdicts
         wanted = dict.fromkeys(key.schema for key in unknown)
-        results = self._fetched.get(registry, wanted, Counter(key.schema for key in keys if key is not None))
+        results = self._writers.get(registry, wanted, Counter(key.schema for key in keys if key is not None))
         for key in unknown:
             result = results[key.schema]
             verdicts[key] = result if isinstance(result, str) else self._compare(result, key)
@@ -370,14 +348,3 @@ class FramedDecoder:
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
         reason = difference(writer, self.reader, extensions=self._extensions)
         return reason and f"cannot be read: {reason} (schema {key.schema})"
-
-
-class FramedEncoder:
-    """Encodes messages and puts each into a frame."""
-
-    def __init__(self, encoder: Encoder, frame: Frame) -> None:
-        self._encoder, self._frame = encoder, frame
-
-    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `Encoder.encode`."""
-        return self._frame.around(self._encoder.encode(structs))

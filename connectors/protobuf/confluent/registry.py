@@ -115,12 +115,8 @@ class ProtobufForm:
         _check_imports(files, what)
         missing = add_built_in(files)
         if missing:
-            raise ConnectorError(
-                "SCHEMA_IMPORT_MISSING",
-                f"The {what} imports {missing!r}, which is neither a reference of it nor built in",
-                "schemaRegistry",
-                "Register that file, and the schema once more with a reference to it.",
-            )
+            missing_file = f"The {what} imports {missing!r}, which is neither a reference of it nor built in"
+            raise ConnectorError("SCHEMA_IMPORT_MISSING", missing_file, "schemaRegistry")
         return RegisteredSchema(schema_id, serialized(files), main, migrations)
 
 
@@ -146,12 +142,8 @@ def _check_imports(files: Mapping[str, FileDescriptorProto], what: str) -> None:
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
     """Return the descriptor set of texts, compiled by another process: a text can overflow the stack of protoc."""
     if not_installed(["grpc_tools"]):
-        raise ConnectorError(
-            "PACKAGES_MISSING",
-            f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed",
-            "schemaRegistry",
-            install_advice("protos"),
-        )
+        missing = f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed"
+        raise ConnectorError("PACKAGES_MISSING", missing, "schemaRegistry", install_advice("protos"))
     with TemporaryDirectory() as folder, TemporaryDirectory() as output:
         root = Path(folder).resolve()
         for name, text in texts.items():
@@ -163,12 +155,12 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
             except (OSError, ValueError):
                 why = f"it has or imports {name!r:.100}, which is no name of a file"
                 raise schema_unusable(what, why) from None
-        target, known = Path(output) / "set.desc", Path(output) / "known.desc"
+        target, imports = Path(output) / "set.desc", Path(output) / "imports.desc"
         others = [
             file for file in FileDescriptorSet.FromString(built_in_set()).file if file.name not in {*files, *texts}
         ]
-        known.write_bytes(FileDescriptorSet(file=[*files.values(), *others]).SerializeToString())
-        command = [f"-I{root}", f"--descriptor_set_in={known}", "--include_imports"]
+        imports.write_bytes(FileDescriptorSet(file=[*files.values(), *others]).SerializeToString())
+        command = [f"-I{root}", f"--descriptor_set_in={imports}", "--include_imports"]
         # By a path where it has one: protoc takes a name that begins with - or @ as something else.
         own = str(root / main) if main in texts else main
         if own.startswith(("-", "@")):
@@ -194,5 +186,5 @@ def _with_map_entries(data: bytes) -> bytes:
         pending += message.nested_type
         if _RESERVED in message.reserved_name:
             message.reserved_name.remove(_RESERVED)
-            message.options.map_entry = [(each.name, each.number) for each in message.field] == _ENTRY_FIELDS
+            message.options.map_entry = [(field.name, field.number) for field in message.field] == _ENTRY_FIELDS
     return descriptors.SerializeToString()

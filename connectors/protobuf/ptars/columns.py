@@ -18,7 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.functions.columns import list_array, map_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.schema.descriptors import EnumPlan
-from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, MessagePlan, Shape, ValueKind, as_signed
 from connectors.protobuf.upb.decoder import lenient_text
 
 Bools = npt.NDArray[np.bool_]
@@ -64,7 +64,7 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
     oneofs: dict[int, Ints] = {}
     declared = (*fields, *plan.dropped)
     for field, column in zip(declared, _by_number(declared, columns), strict=True):
-        if field.kind is not Kind.DROPPED:
+        if field.kind is not ValueKind.DROPPED:
             part = _column(field, column)
             arrays.append(part.array)
             size += part.size
@@ -97,7 +97,7 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
     present = validity_of(raw)
     part = _values(field, raw)
     valid = present
-    if field.kind is Kind.WRAPPER and part.array.null_count:
+    if field.kind is ValueKind.WRAPPER and part.array.null_count:
         valid = present & validity_of(part.array)
     wrong = None if part.wrong is None else part.wrong & present
     if field.required and not present.all():
@@ -109,10 +109,10 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
 def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
     """Return messages, each present, as values; `size` is that of their content."""
     parts = [raw.field(index) for index in range(raw.type.num_fields)]
-    if field.kind is Kind.MESSAGE:
+    if field.kind is ValueKind.MESSAGE:
         return message_part(field, parts, field.value_arrow, len(raw))
     parts = _by_number(field.children, parts)
-    if field.kind is Kind.WRAPPER:
+    if field.kind is ValueKind.WRAPPER:
         return _scalar(field.children[0], parts[0])
     size = np.zeros(len(raw), dtype=np.int64)
     slack: Ints | None = None

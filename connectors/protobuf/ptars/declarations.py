@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from connectors.protobuf.schema.plan import FieldPlan, Kind, Shape
+from connectors.protobuf.schema.plan import FieldPlan, Shape, ValueKind
 from connectors.protobuf.upb.declarations import wire_name
 
 F: Final = FieldDescriptor
@@ -65,7 +65,7 @@ class _Builder:
                 entry.field[0].type = FieldDescriptorProto.TYPE_STRING
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".connectors.{owner.name}.{entry.name}"
-        elif field.kind is Kind.DROPPED:
+        elif field.kind is ValueKind.DROPPED:
             # Only whether it is there matters; what it holds is left to upb.
             made.type, made.proto3_optional = FieldDescriptorProto.TYPE_BYTES, True
         elif field.is_scalar:
@@ -78,7 +78,10 @@ class _Builder:
                 made.proto3_optional = True
         else:
             made.type = FieldDescriptorProto.TYPE_MESSAGE
-            upcast, self._upcast = self._upcast, self._upcast and field.kind not in {Kind.TIMESTAMP, Kind.DURATION}
+            upcast, self._upcast = (
+                self._upcast,
+                self._upcast and field.kind not in {ValueKind.TIMESTAMP, ValueKind.DURATION},
+            )
             made.type_name = f".connectors.{self.message((*field.children, *field.dropped))}"
             self._upcast = upcast
 

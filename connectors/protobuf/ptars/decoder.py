@@ -21,7 +21,7 @@ from connectors.core.functions.bad_rows import Decoded
 from connectors.core.functions.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
-from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
+from connectors.protobuf.schema.plan import FieldPlan, MessagePlan, ValueKind
 from connectors.protobuf.upb.decoder import UpbDecoder
 
 _log = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ def unsupported(plan: MessagePlan) -> str:
         for field in fields:
             if field.proto_type == FieldDescriptor.TYPE_GROUP:
                 return f"{field.name} is a group"
-            if field.kind is Kind.ANY_JSON:
+            if field.kind is ValueKind.ANY_JSON:
                 return f"{field.name} is an Any as JSON"
-            if field.kind is Kind.EMPTY:
+            if field.kind is ValueKind.EMPTY:
                 return f"{field.name} is empty"
             if field.number > _LARGEST_NUMBER:
                 return f"{field.name} has the number {field.number}, for which ptars would take much memory"
@@ -94,7 +94,6 @@ class PtarsDecoder:
         self._skim = guarded(handler_of, ()).array_to_record_batch
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
         if len(messages) == 0 or messages.null_count == len(messages):
             return self._upb.decode(messages)
         if messages.offset:

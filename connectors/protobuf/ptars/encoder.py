@@ -24,7 +24,7 @@ from connectors.core.processes.pool import Cache
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.schema.descriptors import EnumPlan
-from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Shape, ValueKind, as_signed
 from connectors.protobuf.upb.encoder import TYPES, UpbEncoder
 
 F: Final = FieldDescriptor
@@ -61,7 +61,6 @@ class PtarsEncoder:
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `Encoder.encode`."""
         kind = structs.type
 
         def make() -> _Writer | None:
@@ -105,28 +104,28 @@ def _supported(fields: Sequence[FieldPlan]) -> bool:
             return False
         if field.shape is Shape.REPEATED and not field.packed and field.proto_type not in _NEVER_PACKED:
             return False  # ptars packs all numbers, whatever is declared
-        if field.kind is Kind.MESSAGE and not _supported(field.children):
+        if field.kind is ValueKind.MESSAGE and not _supported(field.children):
             return False
     return bool(used)
 
 
 def _used(fields: Sequence[FieldPlan]) -> list[FieldPlan]:
     """Return the fields that are ever written: a column of the type VOID is not."""
-    return [field for field in fields if field.kind is not Kind.EMPTY]
+    return [field for field in fields if field.kind is not ValueKind.EMPTY]
 
 
 def _form(field: FieldPlan) -> FieldPlan:
     """Return a field as it is declared to ptars: sorted by number, floats with presence, so that -0.0 stays."""
     children = field.children
-    if field.kind is Kind.MESSAGE and field.shape is not Shape.MAP:
+    if field.kind is ValueKind.MESSAGE and field.shape is not Shape.MAP:
         children = tuple(sorted(map(_form, _used(children)), key=lambda child: child.number))
     elif field.shape is Shape.MAP:
         # Entries, of which key and value are always written, as Java does; ptars leaves zeros out of a map.
         entry = (dataclasses.replace(_form(child), presence=True, zero_is_absent=False) for child in children)
         return dataclasses.replace(field, shape=Shape.REPEATED, children=tuple(entry))
-    elif field.kind is Kind.WRAPPER:
+    elif field.kind is ValueKind.WRAPPER:
         children = tuple(map(_form, children))
-    if field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
+    if field.kind in {ValueKind.TIMESTAMP, ValueKind.DURATION}:
         # Without presence also in proto2: zeros are left out, as by Java's own Timestamp.
         children = tuple(dataclasses.replace(child, presence=False) for child in children)
     floats = field.proto_type in _FLOATS and field.shape is Shape.SINGULAR
@@ -181,14 +180,14 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
 
 def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, present: np.ndarray[Any, Any]) -> pa.StructArray:
     parts = [form.field(index) for index in range(form.num_fields)]
-    if field.kind is Kind.MESSAGE:
+    if field.kind is ValueKind.MESSAGE:
         children = _message(field.children, column, present, parts)
-    elif field.kind is Kind.WRAPPER:
+    elif field.kind is ValueKind.WRAPPER:
         children = [_column(field.children[0], column, present, parts[0].type)]
     else:
-        unit = pa.timestamp("us", tz="UTC") if field.kind is Kind.TIMESTAMP else pa.duration("us")
+        unit = pa.timestamp("us", tz="UTC") if field.kind is ValueKind.TIMESTAMP else pa.duration("us")
         micros = numbers(column.cast(unit), np.int64)
-        if field.kind is Kind.DURATION and len(micros) and micros.min() < 0:
+        if field.kind is ValueKind.DURATION and len(micros) and micros.min() < 0:
             rest = np.fmod(micros, _MICROS)  # towards zero, also for the smallest, which has no absolute value
             seconds = (micros - rest) // _MICROS
         else:
@@ -219,7 +218,7 @@ def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
-        if part.kind is Kind.EMPTY:
+        if part.kind is ValueKind.EMPTY:
             raise PtarsError("a map of NULL")
         if part.is_scalar:
             array = _scalars(part, values, kind)

@@ -37,8 +37,6 @@ _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
 _JAVA_VERIFY: Final = 2  # JavaFeatures.Utf8Validation.VERIFY
 _IS_BY_LABEL: Final = not hasattr(FieldDescriptor, "is_repeated")
 """Whether protobuf is older than 6.31. Newer ones warn of `label`."""
-_TOO_NEW: Final = "later than the maximum edition"  # in upb's words
-_INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
 
 
 def _java_features() -> type[Any]:
@@ -61,11 +59,8 @@ def read_descriptor_file(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise analysis_error(
-            "PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND",
-            filePath=path,
-            where=f"{type(error).__name__}: {error.strerror}",
-        ) from error
+        where = f"{type(error).__name__}: {error.strerror}"
+        raise analysis_error("PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND", filePath=path, where=where) from error
 
 
 def add_with_imports(file: Any, files: dict[str, FileDescriptorProto]) -> None:
@@ -103,7 +98,7 @@ def parse_set(data: bytes) -> FileDescriptorSet:
         descriptor_set, reason = FileDescriptorSet(), str(error)
     if not descriptor_set.file:
         where = _other_content(bytes(data)) or reason
-        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=_INCLUDE_IMPORTS)
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where)
     for file in descriptor_set.file:
         # A name that is no UTF-8 is bytes here, and an error wherever a pool is asked for it.
         if not all(isinstance(name, str) for name in (file.name, file.package, *file.dependency)):
@@ -134,12 +129,8 @@ def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
     for file in by_name.values():
         for dependency in file.dependency:
             if dependency not in by_name:
-                raise analysis_error(
-                    "PROTOBUF_DEPENDENCY_NOT_FOUND",
-                    dependencyName=dependency,
-                    where=f"imported by {file.name}",
-                    action=_INCLUDE_IMPORTS,
-                )
+                where = f"imported by {file.name}"
+                raise analysis_error("PROTOBUF_DEPENDENCY_NOT_FOUND", dependencyName=dependency, where=where)
     pool = descriptor_pool.DescriptorPool()
     name = ""
     try:
@@ -150,8 +141,7 @@ def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
     except TypeError as error:
         where = f"{name}: {' '.join(str(error).split())}"
-        action = "Install a newer protobuf: 6.32 is the first with edition 2024." if _TOO_NEW in where else ""
-        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=action) from error
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
     return pool
 
 
@@ -224,17 +214,13 @@ class Schema:
         full name, or that without the package (``Order.Item``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
         messages = [message for file in self.files.file for message in self._messages(file.name, nested=nested)]
-        found = [message for message in messages if name in {nested_name(message), message.full_name}]
-        if found:
-            return min(found, key=lambda message: message.containing_type is not None)
+        matches = [message for message in messages if name in {nested_name(message), message.full_name}]
+        if matches:
+            return min(matches, key=lambda message: message.containing_type is not None)
         listed = _listed(messages)
-        raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND",
-            messageName=name,
-            action=f"The descriptor set has: {listed}."
-            if nested
-            else f"The descriptor set has, at top level: {listed}. Nested messages are not found by name.",
-        )
+        action = f"The descriptor set has, at top level: {listed}. Nested messages are not found by name."
+        action = f"The descriptor set has: {listed}." if nested else action
+        raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, action=action)
 
     def find_in(self, file: str, name: str | None, where: str) -> MessageType:
         """Return a message by its name, also a nested one: of this file, else of those that it imports.
@@ -243,24 +229,20 @@ class Schema:
         """
         own = self._messages(file, nested=True)
         if name is None:
-            found = [message for message in own if message.containing_type is None]
-            if len(found) == 1:
-                return found[0]
-            raise analysis_error(
-                "PROTOBUF_MESSAGE_NOT_FOUND",
-                messageName="''",
-                where=f"{where} has {'several messages' if found else 'no message'}",
-                action=f"Give one as messageName: {_listed(own)}." if found else "",
-            )
+            top = [message for message in own if message.containing_type is None]
+            if len(top) == 1:
+                return top[0]
+            where = f"{where} has {'several messages' if top else 'no message'}"
+            action = f"Give one as messageName: {_listed(own)}." if top else ""
+            raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", where=where, action=action)
         for message in own:
             if name in {nested_name(message), message.full_name}:
                 return message
         try:
             return self.find(name, nested=True)
         except ProtobufAnalysisError:
-            raise analysis_error(
-                "PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, where=where, action=f"It has: {_listed(own)}."
-            ) from None
+            action = f"It has: {_listed(own)}."
+            raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, where=where, action=action) from None
 
     def _messages(self, file: str, *, nested: bool) -> list[MessageType]:
         """Return the messages of a file, each before those in it."""
@@ -329,7 +311,7 @@ def is_required(field: FieldType) -> bool:
 def map_entry(field: FieldType) -> tuple[FieldType, FieldType]:
     """Return the fields of key and value of a map; a pool does not check that a descriptor has them."""
     entry: MessageType = field.message_type
-    if {each.number: each.name for each in entry.fields} != {1: "key", 2: "value"}:
+    if {part.number: part.name for part in entry.fields} != {1: "key", 2: "value"}:
         where = f"{entry.full_name} is no entry of a map"
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where)
     return entry.fields_by_name["key"], entry.fields_by_name["value"]

@@ -16,7 +16,17 @@ from pyspark.sql.pandas.types import from_arrow_type
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, is_repeated, is_required, map_entry
-from connectors.protobuf.schema.plan import DUMMY_FIELD, INT32S, INT64S, UINT64, FieldPlan, Kind, Shape, plan_field
+from connectors.protobuf.schema.plan import (
+    DUMMY_FIELD,
+    INT32S,
+    INT64S,
+    UINT64,
+    FieldPlan,
+    Shape,
+    ValueKind,
+    field_missing,
+    plan_field,
+)
 
 F: Final = FieldDescriptor
 _TEXTS: Final = (pa.string(), pa.large_string())
@@ -56,7 +66,6 @@ def compile_encode_plan(
             toType=f'"{_sql(struct)}"',
             protobufType=root.name,
             where=f"{error}" if is_struct else "the column is not a STRUCT",
-            action="" if is_struct else "Put the columns of the message into one, as struct('id', 'name').",
         ) from error
 
 
@@ -109,17 +118,10 @@ class _Matcher:
         for index, column in enumerate(struct):
             matches = by_name.get(self._options.key(column.name), [])
             if not matches:
-                raise analysis_error(
-                    "NO_SQL_TYPE_IN_PROTOBUF_SCHEMA", catalystFieldPath=_proto_path((*columns, column.name))
-                )
+                path = _proto_path((*columns, column.name))
+                raise analysis_error("NO_SQL_TYPE_IN_PROTOBUF_SCHEMA", catalystFieldPath=path)
             if len(matches) > 1:
-                raise analysis_error(
-                    "PROTOBUF_FIELD_MISSING",
-                    field=column.name,
-                    protobufSchema=_proto_path(fields),
-                    matchSize=len(matches),
-                    matches=f"[{', '.join(field.name for field in matches)}]",
-                )
+                raise field_missing(column.name, _proto_path(fields), [field.name for field in matches])
             paths = (*columns, column.name), (*fields, matches[0].name)
             plans.append(self._field(index, column.type, matches[0], *paths))
         numbers = {plan.number for plan in plans}
@@ -137,7 +139,7 @@ class _Matcher:
                 self._field(0, kind.key_type, key, (*columns, "key"), (*fields, "key")),
                 self._field(1, kind.item_type, value, (*columns, "value"), (*fields, "value")),
             )
-            return self._plan(index, field, Kind.MESSAGE, kind, columns, fields, shape=Shape.MAP, children=parts)
+            return self._plan(index, field, ValueKind.MESSAGE, kind, columns, fields, shape=Shape.MAP, children=parts)
         if is_repeated(field) and not is_map and (kinds.is_list(kind) or kinds.is_large_list(kind)):
             kind, shape = kind.value_type, Shape.REPEATED
             value, children = self._value(kind, field, (*columns, "element"), (*fields, "element"))
@@ -150,34 +152,43 @@ class _Matcher:
 
     def _value(
         self, kind: pa.DataType, field: FieldType, columns: Path, fields: Path
-    ) -> tuple[Kind, tuple[FieldPlan, ...]]:
+    ) -> tuple[ValueKind, tuple[FieldPlan, ...]]:
         message = field.message_type
         if kinds.is_null(kind):
-            return Kind.EMPTY, ()
+            return ValueKind.EMPTY, ()
         if message is None and _fits(kind, field):
-            return (Kind.ENUM if field.type == F.TYPE_ENUM else Kind.SCALAR), ()
+            return (ValueKind.ENUM if field.type == F.TYPE_ENUM else ValueKind.SCALAR), ()
         if message is not None and kinds.is_struct(kind):
             is_dummy = not message.fields and [part.name for part in kind] == [DUMMY_FIELD]
-            return Kind.MESSAGE, () if is_dummy else self.struct(kind, message, columns, fields)
+            return ValueKind.MESSAGE, () if is_dummy else self.struct(kind, message, columns, fields)
         if message is not None and _begins_with_seconds_and_nanos(message):
             is_timestamp = kinds.is_timestamp(kind) and kind.tz is not None
             if is_timestamp or kinds.is_duration(kind):
-                return (Kind.TIMESTAMP if is_timestamp else Kind.DURATION), self._times(message, fields)
+                return (ValueKind.TIMESTAMP if is_timestamp else ValueKind.DURATION), self._times(message, fields)
         if message is not None and message.full_name.startswith("google.protobuf.") and message.name.endswith("Value"):
             inner = message.fields_by_name.get("value")
             if inner is not None and inner.message_type is None and _fits(kind, inner):
-                return Kind.WRAPPER, (self._field(0, kind, inner, columns, (*fields, "value")),)
+                return ValueKind.WRAPPER, (self._field(0, kind, inner, columns, (*fields, "value")),)
         raise _mismatch(kind, columns, fields, _proto_type(field))
 
     def _times(self, message: MessageType, fields: Path) -> tuple[FieldPlan, ...]:
         types = pa.int64(), pa.int32()
         return tuple(
-            self._plan(index, part, Kind.SCALAR, types[index], (part.name,), (*fields, part.name), shape=Shape.SINGULAR)
+            self._plan(
+                index, part, ValueKind.SCALAR, types[index], (part.name,), (*fields, part.name), shape=Shape.SINGULAR
+            )
             for index, part in enumerate(list(message.fields)[:2])
         )
 
     def _plan(
-        self, index: int, field: FieldType, kind: Kind, arrow: pa.DataType, columns: Path, fields: Path, **more: Any
+        self,
+        index: int,
+        field: FieldType,
+        kind: ValueKind,
+        arrow: pa.DataType,
+        columns: Path,
+        fields: Path,
+        **more: Any,
     ) -> FieldPlan:
         path = _sql_path(columns), _proto_path(fields)
         return plan_field(field, self._schema, kind, arrow, name=columns[-1], index=index, path=path, **more)

@@ -33,7 +33,7 @@ from connectors.protobuf.schema.descriptors import (
 )
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """What a value is."""
 
     SCALAR = "scalar"
@@ -77,8 +77,8 @@ _SCALARS: Final[dict[int, pa.DataType]] = {
 }
 _UPCAST: Final[dict[int, pa.DataType]] = {F.TYPE_UINT32: pa.int64(), F.TYPE_UINT64: UINT64}
 _TIMES: Final = {
-    "Duration": (Kind.DURATION, pa.duration("us")),
-    "Timestamp": (Kind.TIMESTAMP, pa.timestamp("us", tz="UTC")),
+    "Duration": (ValueKind.DURATION, pa.duration("us")),
+    "Timestamp": (ValueKind.TIMESTAMP, pa.timestamp("us", tz="UTC")),
 }
 _DUMMY_STRUCT: Final = pa.struct([pa.field(DUMMY_FIELD, pa.string())])
 _WRAPPERS: Final = frozenset(
@@ -94,7 +94,7 @@ class FieldPlan:
     name: str  # of the column
     number: int
     proto_type: int  # FieldDescriptor.TYPE_...
-    kind: Kind
+    kind: ValueKind
     shape: Shape
     presence: bool  # whether absent and zero differ
     required: bool
@@ -126,7 +126,7 @@ class FieldPlan:
     @property
     def is_scalar(self) -> bool:
         """Whether each value is a scalar or an enum."""
-        return self.kind in {Kind.SCALAR, Kind.ENUM}
+        return self.kind in {ValueKind.SCALAR, ValueKind.ENUM}
 
     @property
     def zero(self) -> Any:
@@ -182,7 +182,7 @@ def as_signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) == 1 else value
 
 
-def plan_field(field: FieldType, schema: Schema, kind: Kind, arrow: pa.DataType, **more: Any) -> FieldPlan:
+def plan_field(field: FieldType, schema: Schema, kind: ValueKind, arrow: pa.DataType, **more: Any) -> FieldPlan:
     """Return the plan of a field whose values have this kind and Arrow type; `more` are other attributes."""
     repeated = is_repeated(field)
     presence = bool(field.has_presence)
@@ -219,16 +219,16 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in by_name:
-            raise analysis_error(
-                "PROTOBUF_FIELD_MISSING",
-                field=name,
-                protobufSchema=plan.name,
-                matchSize=0,
-                matches="[]",
-                where="fields",
-                action=f"The fields are: {', '.join(by_name)}.",
-            )
+            raise field_missing(name, plan.name, [], where="fields", action=f"The fields are: {', '.join(by_name)}.")
     return replace(plan, fields=tuple(by_name[name] for name in names), dummy=False)
+
+
+def field_missing(name: str, message: str, matches: list[str], **more: str) -> ProtobufAnalysisError:
+    """Return the error for a name that no field of a message has, or several; `more` are `where` and `action`."""
+    listed = f"[{', '.join(matches)}]"
+    return analysis_error(
+        "PROTOBUF_FIELD_MISSING", field=name, protobufSchema=message, matchSize=len(matches), matches=listed, **more
+    )
 
 
 def longest_text(fields: Iterable[FieldPlan]) -> float:
@@ -238,7 +238,7 @@ def longest_text(fields: Iterable[FieldPlan]) -> float:
     """
     longest = 3.0
     for field in fields:
-        if field.kind is Kind.ANY_JSON:
+        if field.kind is ValueKind.ANY_JSON:
             longest = max(longest, _JSON_BYTES)
         if field.enum is not None and kinds.is_string(field.value_arrow):
             longest = max(longest, field.enum.longest)
@@ -256,7 +256,7 @@ def _spark_struct(fields: Iterable[FieldPlan]) -> StructType:
             StructField(
                 field.name,
                 _spark_struct(field.children)
-                if field.kind is Kind.MESSAGE and field.shape is Shape.SINGULAR
+                if field.kind is ValueKind.MESSAGE and field.shape is Shape.SINGULAR
                 else _spark_type(field.arrow_type),
                 field.nullable,
             )
@@ -298,29 +298,22 @@ class _Compiler:
     ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
         """Return the columns of a message, and what it drops; `depths` counts the messages from the root down to it."""
         if sum(depths.values()) > MAX_LEVELS:
-            raise ProtobufAnalysisError(
-                "PROTOBUF_TOO_DEEP",
-                f"The message {next(iter(depths))} has messages in messages, more than {MAX_LEVELS} levels of them",
-                "from_protobuf",
-            )
+            what = f"The message {next(iter(depths))} has messages in messages, more than {MAX_LEVELS} levels of them"
+            raise ProtobufAnalysisError("PROTOBUF_TOO_DEEP", what, "from_protobuf")
         declared = self._schema.fields(message, extensions=self._options.extensions)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:
             root, depth = next(iter(depths)), self._options.recursive_fields_max_depth
-            raise ProtobufAnalysisError(
-                "PROTOBUF_TOO_MANY_COLUMNS",
-                f"The message {root} has more than {MAX_COLUMNS} columns, with those of the messages in it",
-                "from_protobuf",
-                f"Lower recursive.fields.max.depth, which is {depth}."
-                if self._recursive
-                else "Declare messages that you do not need as bytes: these are the same on the wire.",
-            )
+            what = f"The message {root} has more than {MAX_COLUMNS} columns, with those of the messages in it"
+            action = "Declare messages that you do not need as bytes: these are the same on the wire."
+            action = f"Lower recursive.fields.max.depth, which is {depth}." if self._recursive else action
+            raise ProtobufAnalysisError("PROTOBUF_TOO_MANY_COLUMNS", what, "from_protobuf", action)
         plans = [self._field(field, depths) for field in declared]
         columns = tuple(plan for plan in plans if plan is not None)
         self._check_names([plan.name for plan in columns], [field.name for field in declared], path)
         self.complete &= len(columns) == len(plans)
         dropped = [
-            plan_field(field, self._schema, Kind.DROPPED, pa.null())
+            plan_field(field, self._schema, ValueKind.DROPPED, pa.null())
             for field, plan in zip(declared, plans, strict=True)
             if plan is None
         ]
@@ -333,14 +326,7 @@ class _Compiler:
         for name in columns:
             same = groups[self._options.key(name)]
             if len(same) > 1:
-                raise analysis_error(
-                    "PROTOBUF_FIELD_MISSING",
-                    field=name,
-                    protobufSchema=path,
-                    matchSize=len(same),
-                    matches=f"[{', '.join(same)}]",
-                    action="Set spark.sql.caseSensitive to true if the names differ in case only.",
-                )
+                raise field_missing(name, path, same)
 
     def _field(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         message = field.message_type
@@ -351,7 +337,7 @@ class _Compiler:
                 parts = tuple(self._scalar(part) for part in message.fields)
                 return plan_field(field, self._schema, kind, arrow, children=parts)
         if self._options.convert_any_fields_to_json and message.full_name == "google.protobuf.Any":
-            return plan_field(field, self._schema, Kind.ANY_JSON, pa.string())
+            return plan_field(field, self._schema, ValueKind.ANY_JSON, pa.string())
         if self._options.unwrap_primitive_wrapper_types and message.full_name in _WRAPPERS:
             return self._wrapper(field)
         if is_repeated(field) and message.GetOptions().map_entry:
@@ -359,9 +345,9 @@ class _Compiler:
         return self._message(field, depths)
 
     def _scalar(self, field: FieldType) -> FieldPlan:
-        kind, arrow = Kind.SCALAR, _SCALARS.get(field.type)
+        kind, arrow = ValueKind.SCALAR, _SCALARS.get(field.type)
         if field.type == F.TYPE_ENUM:
-            kind, arrow = Kind.ENUM, pa.int32() if self._options.enums_as_ints else pa.string()
+            kind, arrow = ValueKind.ENUM, pa.int32() if self._options.enums_as_ints else pa.string()
         elif self._options.upcast_unsigned_ints:
             arrow = _UPCAST.get(field.type, arrow)
         if arrow is None:
@@ -373,14 +359,14 @@ class _Compiler:
         value = self._scalar(field.message_type.fields[0])
         if is_repeated(field) or is_required(field) or field.containing_type.GetOptions().map_entry:
             value = replace(value, emit_zero=True)  # where the column has no place for NULL
-        return plan_field(field, self._schema, Kind.WRAPPER, value.value_arrow, children=(value,))
+        return plan_field(field, self._schema, ValueKind.WRAPPER, value.value_arrow, children=(value,))
 
     def _map(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         key, value = (self._field(part, depths) for part in map_entry(field))
         if key is None or value is None:
             return None
         arrow = pa.map_(key.arrow_type, pa.field("value", value.arrow_type, nullable=False))
-        return plan_field(field, self._schema, Kind.MESSAGE, arrow, shape=Shape.MAP, children=(key, value))
+        return plan_field(field, self._schema, ValueKind.MESSAGE, arrow, shape=Shape.MAP, children=(key, value))
 
     def _message(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         message = field.message_type
@@ -392,7 +378,7 @@ class _Compiler:
             return None
         fields, dropped = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")
         if fields:
-            return plan_field(field, self._schema, Kind.MESSAGE, _struct(fields), children=fields, dropped=dropped)
+            return plan_field(field, self._schema, ValueKind.MESSAGE, _struct(fields), children=fields, dropped=dropped)
         if self._options.retain_empty_message_types:
-            return plan_field(field, self._schema, Kind.EMPTY, _DUMMY_STRUCT)
+            return plan_field(field, self._schema, ValueKind.EMPTY, _DUMMY_STRUCT)
         return None

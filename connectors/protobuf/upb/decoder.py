@@ -22,7 +22,7 @@ from connectors.core.functions.bad_rows import BadRowError, Decoded
 from connectors.core.functions.columns import bitmap, list_array, map_array, offsets_of, struct_array
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
-from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, MessagePlan, Shape, ValueKind, as_signed
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
@@ -121,7 +121,6 @@ class UpbDecoder:
         return True
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
         parsed: list[Message | None] = []
         errors: dict[int, str] = {}
         for row, data in enumerate(messages.to_pylist()):
@@ -178,17 +177,17 @@ class UpbDecoder:
     def _convert(self, field: FieldPlan, values: list[Any]) -> pa.Array:
         """Convert values of upb, or None, to the Arrow array of one value each."""
         match field.kind:
-            case Kind.MESSAGE:
+            case ValueKind.MESSAGE:
                 return self._struct(field.value_arrow, field.children, values)
-            case Kind.EMPTY:
+            case ValueKind.EMPTY:
                 return self._struct(field.value_arrow, None, values)
-            case Kind.WRAPPER:
+            case ValueKind.WRAPPER:
                 return self._convert(field.children[0], _singular(field.children[0], values))
-            case Kind.TIMESTAMP | Kind.DURATION:
+            case ValueKind.TIMESTAMP | ValueKind.DURATION:
                 micros_of = _micros_of(field)
                 micros = [None if time is None else micros_of(time) for time in values]
                 return pa.array(micros, pa.int64()).view(field.value_arrow)
-        convert = self.any_text if field.kind is Kind.ANY_JSON else _scalar_conversion(field)
+        convert = self.any_text if field.kind is ValueKind.ANY_JSON else _scalar_conversion(field)
         if convert is not None:
             values = [None if value is None else convert(value) for value in values]
         return pa.array(values, field.value_arrow)
@@ -233,7 +232,6 @@ class AdaptiveDecoder:
         self._most_bytes = count * _MOST_BYTES if repeats else None
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
         return self.chosen(messages).decode(messages)
 
     def chosen(self, messages: pa.Array) -> Decoder:

@@ -19,7 +19,7 @@ from connectors.protobuf.errors import ProtobufDataError, data_error
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import EnumPlan, MessageType, Schema
 from connectors.protobuf.schema.encode_plan import compile_encode_plan
-from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Shape, ValueKind
 from connectors.protobuf.upb.declarations import WireForm, wire_name
 from connectors.protobuf.upb.decoder import is_zero
 
@@ -52,7 +52,6 @@ class UpbEncoder:
         return self._plans.get(kind, lambda: compile_encode_plan(kind, self._root, self._schema, self._options))
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `Encoder.encode`."""
         plan = self.plan(structs.type)
         messages = [self.message() if valid else None for valid in structs.is_valid().to_pylist()]
         _fill(plan, structs, messages)
@@ -63,13 +62,8 @@ class UpbEncoder:
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
-            missing = self._wire.missing_fields(message)
-            raise ProtobufDataError(
-                "PROTOBUF_REQUIRED_FIELD_NULL",
-                f"Message missing required fields: {missing}",
-                self._root.full_name,
-                "Give these columns a value: a required message cannot be NULL.",
-            ) from error
+            what = f"Message missing required fields: {self._wire.missing_fields(message)}"
+            raise ProtobufDataError("PROTOBUF_REQUIRED_FIELD_NULL", what, self._root.full_name) from error
 
 
 def _fill(fields: Sequence[FieldPlan], structs: pa.StructArray, messages: Sequence[Message | None]) -> None:
@@ -96,7 +90,7 @@ def _set_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message |
                 setattr(message, name, field.null)
             elif value is not None and (field.presence or not is_zero(value)):
                 setattr(message, name, value)
-    elif field.kind is not Kind.EMPTY:
+    elif field.kind is not ValueKind.EMPTY:
         inner: list[Message | None] = []
         for message, valid in zip(messages, column.is_valid().to_pylist(), strict=True):
             inner.append(getattr(message, name) if message is not None and valid else None)
@@ -135,7 +129,7 @@ def _put_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message |
         targets = [getattr(entry, inner) for entry in made]
         for target in targets:
             target.SetInParent()
-        if part.kind is not Kind.EMPTY:
+        if part.kind is not ValueKind.EMPTY:
             valid = values.is_valid().to_pylist()
             _fill_values(
                 part, values, [target if is_set else None for target, is_set in zip(targets, valid, strict=True)]
@@ -162,11 +156,11 @@ def _flat(column: pa.Array, messages: Sequence[Message | None]) -> tuple[list[in
 
 def _fill_values(field: FieldPlan, values: pa.Array, messages: Sequence[Message | None]) -> None:
     """Fill messages that exist already from an array of one value each."""
-    if field.kind is Kind.MESSAGE:
+    if field.kind is ValueKind.MESSAGE:
         _fill(field.children, values, messages)
-    elif field.kind is Kind.WRAPPER:
+    elif field.kind is ValueKind.WRAPPER:
         _set_column(field.children[0], values, messages)
-    elif field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
+    elif field.kind in {ValueKind.TIMESTAMP, ValueKind.DURATION}:
         write = _time(field)
         unit = pa.timestamp("us", tz=values.type.tz) if kinds.is_timestamp(values.type) else pa.duration("us")
         for message, micros in zip(messages, values.cast(unit).view(pa.int64()).to_pylist(), strict=True):
@@ -196,12 +190,8 @@ def _scalar_conversion(field: FieldPlan) -> Callable[[Any], Any] | None:
 
 def _unsigned(field: FieldPlan, value: int, limit: int) -> int:
     if not -(limit >> 1) <= value < limit:
-        raise ProtobufDataError(
-            "PROTOBUF_VALUE_OUT_OF_RANGE",
-            f"{value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}",
-            "to_protobuf",
-            "Only what from_protobuf gives with upcast.unsigned.ints, or a signed number that wraps, can be written.",
-        )
+        what = f"{value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}"
+        raise ProtobufDataError("PROTOBUF_VALUE_OUT_OF_RANGE", what, "to_protobuf")
     return value % limit
 
 
@@ -221,18 +211,14 @@ def _enum_number(field: FieldPlan, enum: EnumPlan, value: str | int) -> int:
 
 def _null_element(field: FieldPlan) -> ProtobufDataError:
     """Return the error for a NULL in an array: protobuf has none, and to leave it out would shift the others."""
-    return ProtobufDataError(
-        "PROTOBUF_NULL_ELEMENT",
-        f"A NULL in the array {field.path[0]} cannot be written to Protobuf {field.path[1]}",
-        "to_protobuf",
-        "Take it out, for example with array_compact.",
-    )
+    what = f"A NULL in the array {field.path[0]} cannot be written to Protobuf {field.path[1]}"
+    return ProtobufDataError("PROTOBUF_NULL_ELEMENT", what, "to_protobuf")
 
 
 def _time(field: FieldPlan) -> Write:
     """Return the function that sets seconds and nanos: those of a Timestamp count forward, also before 1970."""
     first, second = (wire_name(part.number) for part in field.children)
-    is_duration = field.kind is Kind.DURATION
+    is_duration = field.kind is ValueKind.DURATION
 
     def write(message: Message, micros: int) -> None:
         sign = -1 if is_duration and micros < 0 else 1
@@ -249,11 +235,9 @@ class AdaptiveEncoder:
     """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
 
     def __init__(self, upb: UpbEncoder, columns: Encoder) -> None:
-        self._upb = upb
-        self._many = columns
+        self._upb, self._many = upb, columns
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `Encoder.encode`."""
         return self.chosen(structs).encode(structs)
 
     def chosen(self, structs: pa.StructArray) -> Encoder:

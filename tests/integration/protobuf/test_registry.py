@@ -22,7 +22,7 @@ from connectors.core.errors import (
 from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, message_at
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.registry.frames import PrefixFrame
 from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
@@ -266,6 +266,3 @@ def test_wire_format_confluent_without_a_registry_believes_the_frames() -> None:
     call = rig.call("Basic", {"wire.format": "confluent"})
     frame = framed(12345, rig.type("Basic")(id=1))
     assert call(pa.array([frame])).to_pylist()[0]["id"] == 1
-    old = rig.call("Basic", {"wire.format": "confluent", "use.deprecated.format": "true"})
-    assert old(pa.array([bytes.fromhex("00 00000001 01 05 0801")])).to_pylist()[0]["id"] == 1
-    assert present(rig.call("Basic").decoder.decode(pa.array([b"\x08\x01"])), pa.array([b"\x08\x01"]), old.options, "B")

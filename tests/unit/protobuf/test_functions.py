@@ -23,7 +23,7 @@ from tests.support.protobuf_rig import Rig, compiled, descriptors
 def test_a_java_class_needs_spark_s_own_function(function: object) -> None:
     with pytest.raises(ProtobufAnalysisError, match=r"^\[CANNOT_LOAD_PROTOBUF_CLASS\] .*com\.example\.Event"):
         function("value", "com.example.Event")  # type: ignore[operator]
-    with pytest.raises(ProtobufAnalysisError, match="messageName, or messageClass"):
+    with pytest.raises(ProtobufAnalysisError, match="messageName or messageClass"):
         function("value")  # type: ignore[operator]
 
 

@@ -55,9 +55,8 @@ def test_the_count_0_stands_for_the_first_message_and_so_does_a_list_that_says_i
     assert read_prefix(bytes.fromhex("00 00000001 02 00"))[0].indexes == (0,)
 
 
-def test_deprecated_indexes_are_read_by_option_only() -> None:
+def test_plain_varints_as_indexes_of_old_clients_are_refused() -> None:
     old = bytes.fromhex("00 00000001 02 01 00") + b"x"
-    assert read_prefix(old, deprecated=True) == (SchemaKey(1, (1, 0)), 8)
     with pytest.raises(BadRowError, match="message index -1"):
         read_prefix(old)
 

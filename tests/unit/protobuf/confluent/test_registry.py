@@ -154,7 +154,7 @@ def test_a_registry_that_answers_for_no_schema_ends_a_permissive_query_too(
     server.respond("*", status, body)
     with pytest.raises(ConnectorError, match=r"^\[SCHEMA_(REGISTRY_UNAVAILABLE|UNUSABLE)\].*schema id 7"):
         decoder.decode(pa.array(garbage([7])))
-    assert decoder._fetched._failures == {}
+    assert decoder._writers._failures == {}
 
 
 def test_a_registry_that_stops_answering_ends_a_permissive_query_that_has_read_other_schemas(
