@@ -12,7 +12,7 @@ from typing import Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from connectors.protobuf.confluent.built_in import BUILT_IN
+from connectors.protobuf.confluent.registry import BUILT_IN
 
 __all__ = ["published"]
 

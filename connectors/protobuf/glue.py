@@ -15,7 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.functions.bad_rows import BadRowError
-from connectors.protobuf.confluent.frames import Framing, MessageFrames, SchemaKey, confluent_framing, varint
+from connectors.protobuf.confluent.frames import (
+    MORE,
+    Framing,
+    MessageFrames,
+    SchemaKey,
+    confluent_framing,
+    read_varint,
+    varint,
+)
 from connectors.protobuf.confluent.registry import RegisteredSchema
 from connectors.protobuf.errors import analysis_error
 from connectors.protobuf.schema.descriptors import MessageType, parse_set, pool_of
@@ -23,8 +31,7 @@ from connectors.registry.frames import bounds_of
 from connectors.registry.glue.frames import find_glue_frames
 from connectors.registry.glue.options import AnyRegistryOptions
 
-_MORE: Final = 128  # the bit of a byte that another one follows
-_VARINT_BYTES: Final = 5
+_MOST_BYTES: Final = 5  # of an index
 
 
 def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
@@ -34,9 +41,9 @@ def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
     numbers = np.full(len(frames.which), -1, np.int64)
     rows = np.flatnonzero((frames.which >= 0) & (frames.begin < ends))
     numbers[rows] = data[frames.begin[rows]]
-    for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= _MORE))).tolist():
+    for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= MORE))).tolist():
         begin = int(frames.begin[row])
-        number, length = _varint(data[begin : min(begin + _VARINT_BYTES, int(ends[row]))].tobytes())
+        number, length = read_varint(data[begin : min(begin + _MOST_BYTES, int(ends[row]))].tobytes(), 0)
         numbers[row], frames.begin[row] = number, begin + length - 1
         if number < 0:
             frames.errors[row] = "is no frame of Glue: its message index is cut off"
@@ -90,13 +97,3 @@ def _names(registered: RegisteredSchema) -> list[str]:
             yield from below(message.nested_type, f"{scope}{message.name}.")
 
     return sorted(below(file.message_type, f"{file.package}." if file.package else ""))
-
-
-def _varint(data: bytes) -> tuple[int, int]:
-    """Return a number and how many bytes it has; -1 where it does not end."""
-    value = 0
-    for count, byte in enumerate(data):
-        value |= (byte & 127) << (7 * count)
-        if byte < _MORE:
-            return value, count + 1
-    return -1, 1

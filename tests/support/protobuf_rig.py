@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from connectors.core.errors import ConnectorError
 from connectors.core.functions.bad_rows import binary_column
+from connectors.protobuf.confluent.frames import varint
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
@@ -187,6 +188,12 @@ def _no_null(field: pa.Field, array: pa.Array) -> None:
 
 def _bytes(value: bytes | Message | None) -> bytes | None:
     return value.SerializeToString(deterministic=True) if isinstance(value, Message) else value
+
+
+def frame_prefix(schema: int, indexes: Sequence[int]) -> bytes:
+    """What Confluent's serializer puts before a message: magic byte, schema id and message indexes."""
+    numbers = b"" if tuple(indexes) == (0,) else b"".join(varint(2 * index) for index in indexes)
+    return b"\0" + schema.to_bytes(4, "big") + (varint(2 * len(indexes)) + numbers if numbers else b"\0")
 
 
 def schema_by_id(registry: ProtobufRegistry, schema: int | str) -> RegisteredSchema:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType
+from connectors.avro.schema.parser import NO_DEFAULT, AvroField, AvroType, alike
 
 _PASSES: Final = 2  # Java's GenericDatumReader and its Resolver each apply them
 
@@ -21,7 +21,7 @@ _PASSES: Final = 2  # Java's GenericDatumReader and its Resolver each apply them
 def apply_aliases(writer: AvroType, reader: AvroType) -> AvroType:
     """Return the writer's schema with the reader's names; raises AVRO_SCHEMA_INCOMPATIBLE where two would be one."""
     for _ in range(_PASSES):
-        if _equal(writer, reader, set()):
+        if alike(writer, reader, _own, {}):
             return writer
         aliases = _Aliases(reader)
         if not (aliases.types or aliases.fields):
@@ -84,20 +84,10 @@ def _check_names(where: str, what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _equal(one: AvroType, other: AvroType, seen: set[tuple[int, int]]) -> bool:
-    """Return whether two schemas are the same apart from their docs, aliases and defaults of enums."""
-    pair = id(one), id(other)
-    if one is other or pair in seen:
-        return True
-    seen.add(pair)
-    if _own(one) != _own(other) or list(map(_of_field, one.fields)) != list(map(_of_field, other.fields)):
-        return False
-    return all(_equal(*inner, seen) for inner in zip(one.inner(), other.inner(), strict=True))
-
-
 def _own(schema: AvroType) -> tuple[Any, ...]:
-    count = len(schema.branches)
-    return schema.kind, schema.name, schema.size, schema.symbols, schema.attributes, count, schema.items is None
+    """Return what makes a schema another one: all but docs, aliases and defaults of enums."""
+    fields = list(map(_of_field, schema.fields))
+    return schema.kind, schema.name, schema.size, schema.symbols, schema.attributes, len(schema.branches), fields
 
 
 def _of_field(field: AvroField) -> tuple[str, str, str]:

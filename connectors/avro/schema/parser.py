@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -95,6 +95,18 @@ class AvroType:
     def short_name(self) -> str:
         """The name without a namespace; of a type without a name, its kind."""
         return self.name.rpartition(".")[2] or self.kind
+
+
+def alike(one: AvroType, other: AvroType, own: Callable[[AvroType], object], seen: dict[tuple[int, int], bool]) -> bool:
+    """Return whether two schemas are the same in what `own` returns of each type; `seen` holds the results so far."""
+    pair = id(one), id(other)
+    if pair not in seen:
+        seen[pair] = True  # while it is looked into
+        seen[pair] = one is other or (
+            own(one) == own(other)
+            and all(alike(*inner, own, seen) for inner in zip(one.inner(), other.inner(), strict=True))
+        )
+    return seen[pair]
 
 
 def parse_schema(text: str, where: str, references: Sequence[str] = ()) -> AvroType:

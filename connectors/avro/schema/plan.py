@@ -16,7 +16,7 @@ from connectors.avro.errors import AvroAnalysisError
 from connectors.avro.options import AvroOptions, LogicalMismatch
 from connectors.avro.schema.aliases import apply_aliases
 from connectors.avro.schema.defaults import Defaults
-from connectors.avro.schema.parser import NO_DEFAULT, AvroType
+from connectors.avro.schema.parser import NO_DEFAULT, AvroType, alike
 from connectors.avro.schema.types import (
     arrow_type,
     is_single,
@@ -339,7 +339,7 @@ class _Compiler:
         """Return whether two schemas are the same but for namespaces and logical types: Java's ``unionEquiv``."""
         pair = id(writer), id(reader)
         if pair not in self._same:
-            self._same[pair] = _are_equivalent(writer, reader, {})
+            self._same[pair] = alike(writer, reader, _own, {})
         return self._same[pair]
 
     def _check_meaning(self, writer: AvroType, reader: AvroType) -> None:
@@ -375,16 +375,6 @@ def _can_be(writer: str, reader: str) -> bool:
     return writer == reader or (writer, reader) in _PROMOTIONS
 
 
-def _are_equivalent(writer: AvroType, reader: AvroType, seen: dict[tuple[int, int], bool]) -> bool:
-    pair = id(writer), id(reader)
-    if pair not in seen:
-        seen[pair] = True  # while it is looked into
-        seen[pair] = _own(writer) == _own(reader) and all(
-            _are_equivalent(*inner, seen) for inner in zip(writer.inner(), reader.inner(), strict=True)
-        )
-    return seen[pair]
-
-
 class _Branches:
     """The branches of a reader's union, by what they are looked for."""
 
@@ -395,7 +385,6 @@ class _Branches:
 
 
 def _own(schema: AvroType) -> tuple[Any, ...]:
-    """Return what must be the same of two schemas by `_Compiler._equivalent`, but for what is in them."""
     short = schema.short_name if schema.name else ""
     return schema.kind, short, schema.size, schema.symbols, len(schema.branches), [part.name for part in schema.fields]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ F: Final = FieldDescriptor
 _FIRST_MESSAGE: Final = (0,)
 _MOST_INDEXES: Final = 100
 _VARINT_BYTES: Final = 5
-_MORE: Final = 128  # the bit of a byte that another one follows
+MORE: Final = 128  # the bit of a byte that another one follows
 # Types of one group can stand for each other: https://protobuf.dev/programming-guides/proto3/#updating
 _GROUPS: Final = (
     {F.TYPE_INT32, F.TYPE_UINT32, F.TYPE_INT64, F.TYPE_UINT64, F.TYPE_BOOL, F.TYPE_ENUM},
@@ -76,30 +76,33 @@ class MessageFrames:
 def read_prefix(data: bytes) -> tuple[SchemaKey, int]:
     """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
     schema, place = read_schema(data)
-    count, place = _varint(data, place)
+    count, place = _read_index(data, place)
     if not 0 <= count <= _MOST_INDEXES:
         raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
     indexes = []
     for _ in range(count):
-        index, place = _varint(data, place)
+        index, place = _read_index(data, place)
         if index < 0:
             raise BadRowError(f"is no Confluent frame: it has the message index {index}")
         indexes.append(index)
     return SchemaKey(schema, tuple(indexes) or _FIRST_MESSAGE), place
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a plain varint, and the place after it; -1 where it does not end."""
     value = 0
     for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
         value |= (byte & 127) << (7 * count)
-        if byte < _MORE:
-            return (value >> 1) ^ -(value & 1), place + count + 1
-    raise BadRowError("is no Confluent frame: its message indexes are cut off")
+        if byte < MORE:
+            return value, place + count + 1
+    return -1, place + 1
 
 
-def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
-    """Return what stands before a message: magic byte, schema id and message indexes."""
-    return b"\0" + schema.to_bytes(4, "big") + _index_prefix(tuple(indexes))
+def _read_index(data: bytes, place: int) -> tuple[int, int]:
+    value, place = read_varint(data, place)
+    if value < 0:
+        raise BadRowError("is no Confluent frame: its message indexes are cut off")
+    return (value >> 1) ^ -(value & 1), place
 
 
 def _index_prefix(path: tuple[int, ...]) -> bytes:
@@ -109,8 +112,8 @@ def _index_prefix(path: tuple[int, ...]) -> bytes:
 def varint(value: int) -> bytes:
     """Return a number that is not negative as a plain varint; shifted by one bit, it is a zig-zag one."""
     out = bytearray()
-    while value >= _MORE:
-        out.append(value & 127 | _MORE)
+    while value >= MORE:
+        out.append(value & 127 | MORE)
         value >>= 7
     return bytes([*out, value])
 

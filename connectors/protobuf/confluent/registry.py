@@ -1,7 +1,10 @@
 """Protobuf schemas of registries, as descriptor sets.
 
 A registry gives a schema as text, or, asked with ``format=serialized``, as a descriptor; text needs protoc, which
-comes with grpcio-tools.
+comes with grpcio-tools. No one registers as references the files that registries have built in: those that come with
+protobuf itself, and those of ``built_in.desc``, which `tools.built_in_protos` writes: confluent/meta.proto,
+confluent/type/decimal.proto and google/type/*.proto, published by Confluent and Google under the Apache License 2.0.
+What else a process has imported is not looked at: other processes may not have it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.resources import files as resource_files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +28,6 @@ from google.protobuf.message import DecodeError
 from connectors.core.errors import ConnectorError
 from connectors.core.formats import install_advice, not_installed
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
-from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
 from connectors.protobuf.schema.descriptors import serialized
 from connectors.registry.batches import SchemaSource
 from connectors.registry.errors import schema_unusable
@@ -35,6 +40,20 @@ from connectors.registry.schemas import MOST_BYTES, OWN, TOO_LARGE, Ask, gather,
 if TYPE_CHECKING:
     from connectors.registry.client import RegistryClient
 
+BUILT_IN: Final = "built_in.desc"
+_PROTOBUF: Final = (
+    "any",
+    "api",
+    "descriptor",
+    "duration",
+    "empty",
+    "field_mask",
+    "source_context",
+    "struct",
+    "timestamp",
+    "type",
+    "wrappers",
+)
 _MOST_COMPILE_SECONDS: Final = 120
 _MOST_SHOWN: Final = 500
 _TEXT_SECONDS: Final = 5.0
@@ -64,7 +83,7 @@ def protobuf_registry(options: AnyRegistryOptions) -> ProtobufRegistry:
 
 
 def registry_of(options: AnyRegistryOptions) -> ProtobufRegistry:
-    """Return the client of a registry of protobuf schemas, which a process retains."""
+    """Return the client of a registry that the process retains."""
     return retained_registry(options, ProtobufForm)
 
 
@@ -188,3 +207,33 @@ def _with_map_entries(data: bytes) -> bytes:
             message.reserved_name.remove(_RESERVED)
             message.options.map_entry = [(field.name, field.number) for field in message.field] == _ENTRY_FIELDS
     return descriptors.SerializeToString()
+
+
+def built_in_set() -> bytes:
+    """Return the descriptor set of the files that do not come with protobuf."""
+    return resource_files(__package__).joinpath(BUILT_IN).read_bytes()
+
+
+@cache
+def _built_in() -> dict[str, FileDescriptorProto]:
+    shipped = FileDescriptorSet.FromString(built_in_set()).file
+    modules = [import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR for name in _PROTOBUF]
+    own = [FileDescriptorProto.FromString(module.serialized_pb) for module in modules]
+    return {file.name: file for file in (*shipped, *own)}
+
+
+def add_built_in(files: dict[str, FileDescriptorProto]) -> str:
+    """Add what files import and registries have built in; return the first import that is missing then, or nothing."""
+    missing = ""
+    pending = [name for file in files.values() for name in file.dependency]
+    while pending:
+        name = pending.pop()
+        if name in files:
+            continue
+        file = _built_in().get(name)
+        if file is None:
+            missing = missing or name
+            continue
+        files[name] = file
+        pending += file.dependency
+    return missing

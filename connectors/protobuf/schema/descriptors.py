@@ -196,7 +196,9 @@ class Schema:
     def __init__(self, data: bytes) -> None:
         self.files = parse_set(data)
         self.pool = pool_of(self.files)
-        self._lenient = {file.name: _is_lenient(file) for file in self.files.file}
+        self._lenient = {
+            file.name: file.syntax != "proto3" and not file.options.java_string_check_utf8 for file in self.files.file
+        }
         self._features = {
             name: features
             for file in self.files.file
@@ -349,7 +351,3 @@ def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[Fiel
     yield from scope.extensions_by_name.values()
     for message in messages:
         yield from _extensions_in(message, message.nested_types)
-
-
-def _is_lenient(file: FileDescriptorProto) -> bool:
-    return file.syntax != "proto3" and not file.options.java_string_check_utf8

@@ -71,11 +71,6 @@ def lenient_text(data: bytes) -> str:
         return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
-def _absent(field: FieldPlan) -> Any:
-    """Return the value of upb that stands for an absent field; None for NULL."""
-    return field.zero if field.emit_zero else field.upb_default
-
-
 class UpbDecoder:
     """Decodes column by column; the plan and the wire form are those of one message."""
 
@@ -195,7 +190,7 @@ class UpbDecoder:
 
 def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]:
     """Return what a singular field is in each message: a value of upb, or None."""
-    name, absent = wire_name(field.number), _absent(field)
+    name, absent = wire_name(field.number), field.zero if field.emit_zero else field.upb_default
     if field.presence:
         return [
             None if message is None else getattr(message, name) if message.HasField(name) else absent

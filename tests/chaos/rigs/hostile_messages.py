@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from connectors.kinesis.aggregates import MAGIC, open_aggregate
 from connectors.kinesis.client.client import Record
 from connectors.kinesis.source.records import aggregates, batches
-from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
+from connectors.protobuf.confluent.frames import FramedDecoder
 from connectors.protobuf.confluent.registry import protobuf_registry
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
@@ -32,7 +32,7 @@ from tests.chaos.support.record import ROOT
 from tests.support.hostile_answers import BASIC
 from tests.support.kinesis_rig import kpl_aggregate
 from tests.support.protobuf_generated import descriptor_sets, mixed_rows, tagged, varint
-from tests.support.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors, frame_prefix
 from tests.unit.protobuf.test_differential import same, values
 from tools.protos import compile_set
 

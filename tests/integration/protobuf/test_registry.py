@@ -19,14 +19,14 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, message_at
+from connectors.protobuf.confluent.frames import indexes_of, message_at
 from connectors.protobuf.confluent.registry import ProtobufRegistry, protobuf_registry
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.registry.frames import PrefixFrame
 from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.protobuf_rig import Rig, compiled, schema_by_id
+from tests.support.protobuf_rig import Rig, compiled, frame_prefix, schema_by_id
 from tools.protos import compile_set
 
 ADDRESS = 'syntax = "proto3"; package common; message Address { string city = 1; }'

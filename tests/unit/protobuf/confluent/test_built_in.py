@@ -14,14 +14,14 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from connectors.core.errors import ConnectorError
-from connectors.protobuf.confluent.built_in import add_built_in, built_in_set
-from connectors.protobuf.confluent.frames import frame_prefix
+from connectors.protobuf.confluent.registry import add_built_in, built_in_set
 from connectors.protobuf.functions import _locate
 from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema, serialized
 from connectors.protobuf.worker import DecodeCall, Engine
 from connectors.registry.options import RegistryOptions, parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.support.protobuf_rig import frame_prefix
 from tools.built_in_protos import published
 
 SHIPPED = [file.name for file in FileDescriptorSet.FromString(built_in_set()).file]

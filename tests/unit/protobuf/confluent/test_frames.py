@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.functions.bad_rows import BadRowError
-from connectors.protobuf.confluent.frames import SchemaKey, difference, frame_prefix, read_frames, read_prefix
+from connectors.protobuf.confluent.frames import SchemaKey, difference, read_frames, read_prefix
 from connectors.protobuf.schema.descriptors import MessageType, Schema
 from connectors.protobuf.worker import Engine
-from tests.support.protobuf_rig import Rig, compiled, filled
+from tests.support.protobuf_rig import Rig, compiled, filled, frame_prefix
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import wait_out
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
+from connectors.protobuf.confluent.frames import FramedDecoder
 from connectors.protobuf.confluent.registry import ProtobufRegistry, RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _locate, _written
@@ -31,7 +31,7 @@ from connectors.registry.frames import PrefixFrame
 from connectors.registry.options import parse_registry_options
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.hostile_answers import DEEP_OPTION
-from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
+from tests.support.protobuf_rig import Rig, compiled, descriptors, frame_prefix, schema_by_id
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 
