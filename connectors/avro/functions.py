@@ -206,7 +206,6 @@ def decode_call(
     is_key: bool = False,
     fields: Sequence[str] | None = None,
 ) -> tuple[DecodeCall, DataType]:
-    """Return the call that workers get, and the type of the column."""
     plain, registry = _split(options, subject, address, schema_registry)
     if registry is None and (headers or is_key):
         raise _missing("headers and isKey say which schema of a registry a message has, and there is no registry")
@@ -263,7 +262,6 @@ def _split(
     schema_registry: Mapping[str, str] | None,
     function: str = "from_avro",
 ) -> tuple[Mapping[str, str], AnyRegistryOptions | None]:
-    """Return the options of the function, and the registry, if there is one."""
     plain, registry = split_registry(options, subject, address, schema_registry, function)
     if registry is None and subject is not None:
         raise _missing("subject is that of a registry, and there is none", function)

@@ -104,7 +104,6 @@ class FramedDecoder:
         return Decoded(placed(parts, self._kind, len(messages), errors), errors)
 
     def _decoder(self, schema: int | str, writer: RegisteredSchema | str) -> BoundedDecoder[AvroDecoder] | str:
-        """Return the decoder of a writer's messages, or why they cannot be read."""
         if isinstance(writer, str):
             return writer
 

@@ -52,7 +52,6 @@ class DecodeCall:
     reader: Migrations | None = None
 
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
-        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
         decoder = self.decoder
         decoded = decoder.decode(column, headers) if isinstance(decoder, FramedDecoder) else decoder.decode(column)

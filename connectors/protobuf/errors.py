@@ -83,7 +83,6 @@ class ProtobufError(ConnectorError):
     """
 
     def getSqlState(self) -> str | None:  # noqa: N802 - the name of Spark's own method
-        """Return the SQL state of the class, as Spark's errors give it."""
         return CONDITIONS[self.code][1] if self.code in CONDITIONS else None
 
 
@@ -113,5 +112,4 @@ def analysis_error(code: str, *, where: str = "", action: str = "", **parameters
 
 
 def data_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufDataError:
-    """Return a data error of a class in `CONDITIONS`; the parameters are those of its template."""
     return ProtobufDataError(code, _text(code, parameters), where, action)

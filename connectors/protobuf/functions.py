@@ -319,7 +319,6 @@ def _from_registry(
 
 
 def _written(registry: AnyRegistryOptions | None, *source: Any) -> tuple[bytes, str, Frame | None]:
-    """Return descriptor set, full name, and the frame of the messages."""
     descriptors, message, registered = _locate(registry, *source, writing=True)
     if registry is None:
         return descriptors, message, None

@@ -35,7 +35,6 @@ _MOST_BYTES: Final = 5  # of an index
 
 
 def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
-    """Take the frames of a batch apart."""
     frames = find_glue_frames(messages)
     ends, data = bounds_of(frames.column)[1:], np.frombuffer(frames.column.buffers()[2] or b"", np.uint8)
     numbers = np.full(len(frames.which), -1, np.int64)
@@ -88,7 +87,6 @@ def framing_of(options: AnyRegistryOptions | None, *, is_key: bool = False) -> F
 
 
 def _names(registered: RegisteredSchema) -> list[str]:
-    """Return the full names of the messages of a schema, in the order of their indexes."""
     file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
 
     def below(messages: Iterable[Any], scope: str) -> Iterator[str]:

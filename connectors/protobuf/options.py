@@ -61,10 +61,7 @@ class ProtobufOptions(BadRowOptions):
         default="false",
     )
     enums_as_ints: bool = option(
-        "enums.as.ints",
-        BOOLEAN,
-        "Enums are INT instead of STRING, also in the JSON of an Any.",
-        default="false",
+        "enums.as.ints", BOOLEAN, "Enums are INT instead of STRING, also in the JSON of an Any.", default="false"
     )
     upcast_unsigned_ints: bool = option(
         "upcast.unsigned.ints",
@@ -97,7 +94,6 @@ class ProtobufOptions(BadRowOptions):
     case_sensitive: bool = False  # derived: spark.sql.caseSensitive, by which to_protobuf matches names
 
     def key(self, name: str) -> str:
-        """Return what the name of a column or field is compared by."""
         return name if self.case_sensitive else name.lower()
 
 

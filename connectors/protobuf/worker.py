@@ -114,7 +114,6 @@ class DecodeCall:
 
     @property
     def bounded(self) -> BoundedDecoder[Decoder]:
-        """The decoder of bare messages."""
         return _codecs.get(self, self._make)
 
     @property
@@ -124,7 +123,6 @@ class DecodeCall:
 
     @property
     def framed(self) -> FramedDecoder:
-        """The decoder of messages in frames."""
 
         def make() -> FramedDecoder:
             reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)

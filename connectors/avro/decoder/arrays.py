@@ -76,7 +76,6 @@ def texts(data: npt.NDArray[np.uint8], begin: Places, end: Places, kind: pa.Data
 
 
 def repeated(default: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """Return a column of one value."""
     return column_of([default], kind).take(pa.array(np.zeros(count, np.uint32)))
 
 
@@ -86,7 +85,6 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _raw_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which values are read."""
     if kinds.is_struct(kind):
         return pa.struct([pa.field(field.name, _raw_type(field.type)) for field in kind])
     if kinds.is_map(kind):

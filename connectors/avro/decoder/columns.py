@@ -71,7 +71,6 @@ class Cursor:
     begin: Places | None = None
 
     def pick(self, which: Places) -> Cursor:
-        """Return a cursor over some of them."""
         return Cursor(self.rows[which], self.place[which], self.end[which])
 
 
@@ -401,7 +400,6 @@ class ColumnDecoder:
             active, left = block = active[more], left[more]
 
     def _wide_block(self, batch: Batch, items: Items, cursor: Cursor, block: tuple[Places, Places], level: int) -> None:
-        """Read a block of items of one width, all at once."""
         active, counts = block
         owners = np.repeat(active, counts)
         width = items.node.width or 0

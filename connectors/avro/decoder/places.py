@@ -68,7 +68,6 @@ def read_varints(
 
 
 def unzigzag(raw: Words) -> Places:
-    """Return signed numbers."""
     return (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)
 
 
@@ -91,7 +90,6 @@ class _FieldError(BadRowError):
 
 
 def _fault(error: Exception, part: str, node: Node, place: int) -> _FieldError:
-    """Return the error for a part of a record or list that begins at a place."""
     if not isinstance(error, _FieldError):
         error = _FieldError(EARLY if isinstance(error, IndexError) else str(error), node.kind, place)
     return error.within(part)
@@ -142,7 +140,6 @@ class Walker:
         return ""
 
     def _after(self, node: Node) -> After:
-        """Return the function from the place of a value to the place after it."""
         if id(node) not in self._made:
             # A recursive node finds itself here while it is made.
             self._made[id(node)] = lambda data, place: self._made[id(node)](data, place)  # noqa: PLW0108 - not yet made

@@ -191,7 +191,6 @@ class ColumnEncoder:
         return record
 
     def _matched(self, kind: pa.StructType, schema: AvroType, path: tuple[str, ...]) -> dict[str, int]:
-        """Return which column each field is written from."""
         places: dict[str, int] = {}
         for place, part in enumerate(kind):
             matches = [field.name for field in schema.fields if self._key(field.name) == self._key(part.name)]

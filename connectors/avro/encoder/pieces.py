@@ -37,7 +37,6 @@ def fixed(data: Numbers, width: int) -> pa.BinaryArray:
 
 
 def constant(data: bytes, count: int) -> pa.BinaryArray:
-    """Return the same piece, of at least one byte, so many times."""
     return fixed(np.frombuffer(data * count, np.uint8), len(data))
 
 
@@ -70,7 +69,6 @@ def minimal(numbers: Numbers) -> pa.BinaryArray:
 
 
 def joined(pieces: Sequence[pa.BinaryArray], count: int) -> pa.BinaryArray:
-    """Return the pieces of each row behind each other."""
     if not pieces:
         return _array(np.zeros(count + 1, np.int32), np.zeros(0, np.uint8))
     return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, _NOTHING)

@@ -14,7 +14,6 @@ FIRST_MICROS: Final = -2_208_988_800_000_000  # 1900-01-01: from there on the ca
 
 
 def is_millis(reader: AvroType) -> bool:
-    """Return whether a number is a time in milliseconds, which becomes microseconds."""
     return reader.logical.endswith("timestamp-millis")
 
 

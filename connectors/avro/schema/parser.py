@@ -137,7 +137,6 @@ class _Parser:
         self._level = 0
 
     def parse_all(self, texts: Sequence[str]) -> AvroType:
-        """Return the schema in the last text."""
         *_, last = (self.parse(json.loads(text, parse_constant=_refuse), "") for text in texts)
         self._check_records()
         return last
@@ -269,7 +268,6 @@ def _aliases(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
-    """Return the full name of a type, and the namespace of what is in it."""
     if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
         raise ValueError(f"{_shown(name)} is no name of a type")
     if "." in name:

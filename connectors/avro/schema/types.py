@@ -83,7 +83,6 @@ Typed = tuple[spark.DataType, bool]
 
 
 def non_null(union: AvroType) -> list[AvroType]:
-    """Return the branches of a union that are not null."""
     return [branch for branch in union.branches if branch.kind != "null"]
 
 
@@ -96,7 +95,6 @@ def is_single(union: AvroType) -> bool:
 
 
 def items_of(schema: AvroType) -> AvroType:
-    """Return the type of the items of an array, or of the values of a map."""
     assert schema.items is not None  # noqa: S101 - of an array or a map
     return schema.items
 
@@ -229,7 +227,6 @@ def _unsupported(what: str) -> AvroAnalysisError:
 
 
 def arrow_type(kind: spark.DataType) -> pa.DataType:
-    """Return the Arrow type of a type that `spark_type` gives."""
     if isinstance(kind, spark.StructType):
         return pa.struct([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in kind])
     if isinstance(kind, spark.ArrayType):

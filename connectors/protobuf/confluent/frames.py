@@ -172,7 +172,6 @@ def _usual_frames(column: pa.BinaryArray) -> MessageFrames | None:
 
 
 def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-    """Return the message that the indexes of a frame lead to; BadRowError if the schema has no such message."""
     file = pool_of(parse_set(registered.files)).FindFileByName(registered.main)
     try:
         message: MessageType = [*file.message_types_by_name.values()][indexes[0]]

@@ -78,7 +78,6 @@ ProtobufRegistry = SchemaSource[RegisteredSchema]
 
 
 def protobuf_registry(options: AnyRegistryOptions) -> ProtobufRegistry:
-    """Return a new client of a registry of protobuf schemas."""
     return kind_of(options).source(options, ProtobufForm())
 
 
@@ -197,7 +196,6 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
 
 
 def _with_map_entries(data: bytes) -> bytes:
-    """Make entries of maps of the messages that have the marker."""
     descriptors = FileDescriptorSet.FromString(data)
     pending = [message for file in descriptors.file for message in file.message_type]
     while pending:

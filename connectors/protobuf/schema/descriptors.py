@@ -78,7 +78,6 @@ def serialized(files: Mapping[str, FileDescriptorProto]) -> bytes:
 
 
 def class_descriptor_set(descriptor: MessageType) -> bytes:
-    """Return the descriptor set of a message: its file and all that it imports."""
     files: dict[str, FileDescriptorProto] = {}
     add_with_imports(descriptor.file, files)
     return serialized(files)
@@ -124,7 +123,6 @@ def _other_content(data: bytes) -> str:
 
 
 def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
-    """Return a private pool of the files of a descriptor set."""
     by_name = {file.name: file for file in files.file}
     for file in by_name.values():
         for dependency in file.dependency:
@@ -247,7 +245,6 @@ class Schema:
             raise analysis_error("PROTOBUF_MESSAGE_NOT_FOUND", messageName=name, where=where, action=action) from None
 
     def _messages(self, file: str, *, nested: bool) -> list[MessageType]:
-        """Return the messages of a file, each before those in it."""
         messages: list[MessageType] = []
         pending = [*self.pool.FindFileByName(file).message_types_by_name.values()]
         while pending:
@@ -306,7 +303,6 @@ def is_repeated(field: FieldType) -> bool:
 
 
 def is_required(field: FieldType) -> bool:
-    """Return whether a message is incomplete without this field."""
     return bool(field.label == FieldDescriptor.LABEL_REQUIRED if _IS_BY_LABEL else field.is_required)
 
 
@@ -347,7 +343,6 @@ def _features_in(file: FileDescriptorProto) -> Iterator[tuple[str, _Features]]:
 
 
 def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
-    """Yield the extensions that a file or message declares, with those of the messages in it."""
     yield from scope.extensions_by_name.values()
     for message in messages:
         yield from _extensions_in(message, message.nested_types)

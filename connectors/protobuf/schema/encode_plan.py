@@ -70,7 +70,6 @@ def compile_encode_plan(
 
 
 def _sql_path(path: Path) -> str:
-    """Return a column as Spark's errors write it."""
     return ".".join(f"`{part}`" for part in path)
 
 

@@ -120,17 +120,14 @@ class FieldPlan:
 
     @property
     def nullable(self) -> bool:
-        """Whether the column may be NULL."""
         return not (self.required and self.shape is Shape.SINGULAR)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether each value is a scalar or an enum."""
         return self.kind in {ValueKind.SCALAR, ValueKind.ENUM}
 
     @property
     def zero(self) -> Any:
-        """The zero of a scalar, as upb has it."""
         if self.proto_type == F.TYPE_STRING:
             return b"" if self.lenient else ""
         if self.proto_type == F.TYPE_BYTES:
@@ -143,12 +140,10 @@ class FieldPlan:
 
     @property
     def upb_default(self) -> Any:
-        """The declared default as upb has it; None for none."""
         return self.default.encode() if self.lenient and isinstance(self.default, str) else self.default
 
     @property
     def null(self) -> Any:
-        """What NULL is written as in a required scalar."""
         return self.zero if self.default is None else self.upb_default
 
 
@@ -173,7 +168,6 @@ class MessagePlan:
 
     @property
     def spark_type(self) -> DataType:
-        """The same in Spark."""
         return _spark_type(_DUMMY_STRUCT) if self.dummy else _spark_struct(self.fields)
 
 

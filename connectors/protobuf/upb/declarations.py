@@ -36,7 +36,6 @@ _UNPACKABLE: Final = {F.TYPE_STRING, F.TYPE_BYTES, *_MESSAGES}
 
 
 def wire_name(number: int) -> str:
-    """Return the name of a field in the declarations."""
     return f"f{number}"
 
 
@@ -50,7 +49,6 @@ def check_field_numbers(fields: UnknownFieldSet) -> None:
 
 
 def messages_in(message: Message) -> Iterator[Message]:
-    """Yield a message of a wire form and all messages in it."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -84,7 +82,6 @@ class WireForm:
         self._pool = pool
 
     def is_any(self, message: Message) -> bool:
-        """Return whether a message of this form is a google.protobuf.Any."""
         return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
     def missing_fields(self, message: Message) -> str:

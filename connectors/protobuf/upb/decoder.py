@@ -108,7 +108,6 @@ class UpbDecoder:
         return message
 
     def check(self, data: bytes, *, groups: bool = True) -> bool:
-        """Return whether `parse` accepts these bytes."""
         try:
             self.parse(data, groups=groups)
         except BadRowError:
@@ -189,7 +188,6 @@ class UpbDecoder:
 
 
 def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]:
-    """Return what a singular field is in each message: a value of upb, or None."""
     name, absent = wire_name(field.number), field.zero if field.emit_zero else field.upb_default
     if field.presence:
         return [
@@ -230,7 +228,6 @@ class AdaptiveDecoder:
         return self.chosen(messages).decode(messages)
 
     def chosen(self, messages: pa.Array) -> Decoder:
-        """Return the decoder for a batch."""
         if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
             return self._upb
         return self._many()

@@ -48,7 +48,6 @@ class UpbEncoder:
         self.message = wire.root
 
     def plan(self, kind: pa.DataType) -> tuple[FieldPlan, ...]:
-        """Return the plan for a type of column, compiled once."""
         return self._plans.get(kind, lambda: compile_encode_plan(kind, self._root, self._schema, self._options))
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
@@ -100,7 +99,6 @@ def _set_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message |
 
 
 def _extend_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message | None]) -> None:
-    """Set a repeated field; NULL is as an empty array."""
     name = wire_name(field.number)
     lengths, values = _flat(column, messages)
     if values.null_count:
@@ -155,7 +153,6 @@ def _flat(column: pa.Array, messages: Sequence[Message | None]) -> tuple[list[in
 
 
 def _fill_values(field: FieldPlan, values: pa.Array, messages: Sequence[Message | None]) -> None:
-    """Fill messages that exist already from an array of one value each."""
     if field.kind is ValueKind.MESSAGE:
         _fill(field.children, values, messages)
     elif field.kind is ValueKind.WRAPPER:
@@ -241,7 +238,6 @@ class AdaptiveEncoder:
         return self.chosen(structs).encode(structs)
 
     def chosen(self, structs: pa.StructArray) -> Encoder:
-        """Return the encoder for a batch."""
         if len(structs) <= _MOST_BY_UPB and structs.nbytes <= _MOST_BYTES * structs.type.num_fields:
             return self._upb
         return self._many
