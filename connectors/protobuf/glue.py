@@ -42,10 +42,11 @@ def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
     numbers[rows] = data[frames.begin[rows]]
     for row in np.flatnonzero((frames.which >= 0) & ((numbers < 0) | (numbers >= MORE))).tolist():
         begin = int(frames.begin[row])
-        number, length = read_varint(data[begin : min(begin + _MOST_BYTES, int(ends[row]))].tobytes(), 0)
-        numbers[row], frames.begin[row] = number, begin + length - 1
-        if number < 0:
-            frames.errors[row] = "is no frame of Glue: its message index is cut off"
+        try:
+            numbers[row], length = read_varint(data[begin : min(begin + _MOST_BYTES, int(ends[row]))].tobytes(), 0)
+            frames.begin[row] = begin + length - 1
+        except BadRowError:
+            numbers[row], frames.errors[row] = -1, "is no frame of Glue: its message index is cut off"
     framed = numbers >= 0
     frames.begin[framed] += 1
     alone = frames.messages(np.arange(len(numbers)))

@@ -76,33 +76,26 @@ class MessageFrames:
 def read_prefix(data: bytes) -> tuple[SchemaKey, int]:
     """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
     schema, place = read_schema(data)
-    count, place = _read_index(data, place)
+    count, place = read_varint(data, place, zig_zag=True)
     if not 0 <= count <= _MOST_INDEXES:
         raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
     indexes = []
     for _ in range(count):
-        index, place = _read_index(data, place)
+        index, place = read_varint(data, place, zig_zag=True)
         if index < 0:
             raise BadRowError(f"is no Confluent frame: it has the message index {index}")
         indexes.append(index)
     return SchemaKey(schema, tuple(indexes) or _FIRST_MESSAGE), place
 
 
-def read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a plain varint, and the place after it; -1 where it does not end."""
+def read_varint(data: bytes, place: int, *, zig_zag: bool = False) -> tuple[int, int]:
+    """Return a number and the place after it; BadRowError where it does not end."""
     value = 0
     for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
         value |= (byte & 127) << (7 * count)
         if byte < MORE:
-            return value, place + count + 1
-    return -1, place + 1
-
-
-def _read_index(data: bytes, place: int) -> tuple[int, int]:
-    value, place = read_varint(data, place)
-    if value < 0:
-        raise BadRowError("is no Confluent frame: its message indexes are cut off")
-    return (value >> 1) ^ -(value & 1), place
+            return ((value >> 1) ^ -(value & 1) if zig_zag else value), place + count + 1
+    raise BadRowError("is no Confluent frame: its message indexes are cut off")
 
 
 def _index_prefix(path: tuple[int, ...]) -> bytes:
