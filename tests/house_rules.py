@@ -550,6 +550,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     no_private_patches,
     python_by_helper,
     plain_words,
+    names_of_things,
     no_machine_paths,
     no_registry_hosts,
 )

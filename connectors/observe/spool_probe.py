@@ -137,7 +137,7 @@ class SpoolWatch:
             measurement,
             fetched_per_second=rates.fetched,
             admitted_per_second=rates.admitted,
-            kept_per_second=rates.kept,
+            kept_per_second=rates.rows,
             committed_per_second=rates.committed,
         )
 

@@ -88,7 +88,7 @@ class RecordTimes:
         self._read = read
         self._close = close
         self._changed = threading.Condition()
-        self._known: dict[TopicPartition, tuple[int, int]] = {}
+        self._last_times: dict[TopicPartition, tuple[int, int]] = {}
         self._wanted: Offsets = {}
         self._next_at = 0.0
         self._thread: threading.Thread | None = None
@@ -100,8 +100,12 @@ class RecordTimes:
         Of a partition that was looked up at an offset before, that time stands in: the record is no older.
         """
         with self._changed:
-            self._known = {partition: entry for partition, entry in self._known.items() if partition in unread}
-            missing = {part: offset for part, offset in unread.items() if self._known.get(part, (-1, 0))[0] != offset}
+            self._last_times = {
+                partition: entry for partition, entry in self._last_times.items() if partition in unread
+            }
+            missing = {
+                part: offset for part, offset in unread.items() if self._last_times.get(part, (-1, 0))[0] != offset
+            }
             if missing and not self._wanted and time.monotonic() >= self._next_at:
                 self._wanted = dict(sorted(missing.items())[:_MOST_PARTITIONS])
                 self._start()
@@ -109,7 +113,7 @@ class RecordTimes:
                 self._changed.wait_for(
                     lambda: not self._wanted, _PATIENCE_SECONDS if self._next_at else _FIRST_PATIENCE_SECONDS
                 )
-            return {partition: time_ms for partition, (_, time_ms) in self._known.items()}
+            return {partition: time_ms for partition, (_, time_ms) in self._last_times.items()}
 
     def stop(self) -> None:
         with self._changed:
@@ -131,9 +135,9 @@ class RecordTimes:
             times = self._look(wanted)
             with self._changed:
                 for partition, offset in wanted.items():
-                    self._known.pop(partition, None)
+                    self._last_times.pop(partition, None)
                     if partition in times:
-                        self._known[partition] = (offset, times[partition])
+                        self._last_times[partition] = (offset, times[partition])
                 self._wanted, self._next_at = {}, time.monotonic() + _PAUSE_SECONDS
                 self._changed.notify_all()
         self._close()

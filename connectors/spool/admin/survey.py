@@ -95,14 +95,14 @@ class SpoolRates:
     Attributes:
         fetched: made durable by the fetchers, with duplicates.
         admitted: admitted to the ledger, with duplicates.
-        kept: admitted as rows, without duplicates.
+        rows: admitted as rows, without duplicates.
         committed: rows that Spark committed.
     """
 
     seconds: float
     fetched: float
     admitted: float
-    kept: float
+    rows: float
     committed: float
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import pickle
 import re
@@ -84,6 +85,14 @@ def test_an_error_without_advice_of_its_own_ends_with_the_advice_of_the_table() 
 def test_advice_in_an_error_is_plain_text() -> None:
     assert "`" in CODES["OPTION_SECRET_UNREADABLE"].action
     assert "`" not in OptionError("OPTION_SECRET_UNREADABLE", "It cannot be read").action
+
+
+def test_no_error_repeats_the_advice_of_the_table() -> None:
+    """The text of an advice stands in one place."""
+    advice = {code.action.replace("`", "") for code in CODES.values() if code.action}
+    for path, text in TEXTS.items():
+        values = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+        assert values & advice == set(), path
 
 
 CLEAN = "no[2J]0;title row 26/11/26 INFO forged line end"

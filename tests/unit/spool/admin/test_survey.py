@@ -98,7 +98,7 @@ def test_rates_are_what_was_fetched_and_admitted_between_two_looks(spool: HandSp
     ledger.commit(3)
     spool.write(["e", "f", "g", "h"])
     after = replace(stats(str(spool.root)), taken=102.0)
-    assert SpoolRates.between(before, after) == SpoolRates(2.0, fetched=3.5, admitted=1.5, kept=1.0, committed=1.5)
+    assert SpoolRates.between(before, after) == SpoolRates(2.0, fetched=3.5, admitted=1.5, rows=1.0, committed=1.5)
     assert SpoolRates.between(before, replace(before, taken=101.0)).fetched == 0
     with pytest.raises(ValueError, match="the earlier one first"):
         SpoolRates.between(after, before)
@@ -139,7 +139,7 @@ def test_a_location_is_taken_as_the_option_takes_it(spool: HandSpool, monkeypatc
     identity = spool.identity().spool
     for location in (f"file://{spool.root}", f"file:{spool.root}", spool.root, Path(spool.root.name), f"{spool.root}/"):
         assert stats(location).spool == identity
-        assert rates(location, 0.01).kept == 0
+        assert rates(location, 0.01).rows == 0
     for location in ("http://b/x", "file://host/x", "", "s3://me:hunter2@bucket/x"):
         with pytest.raises(OptionError, match=r"^\[SPOOL_LOCATION\]") as caught:
             stats(location)
