@@ -378,19 +378,18 @@ class StreamTask:
     partition: int
 
 
-def stream_task(code: str, needed_by: str, action: str) -> StreamTask:
+def stream_task(code: str, needed_by: str) -> StreamTask:
     """Return the task that runs now, which Spark describes in the task's local properties only.
 
     Raises:
-        ConnectorError: with this code, the options that need the task and what to do, if there is none.
+        ConnectorError: with this code and the options that need the task, if there is none.
     """
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     if context is None or not query or batch is None:
-        raise ConnectorError(
-            code, "This Spark does not tell a sink's task which query and batch it belongs to", needed_by, action
-        )
+        what = "This Spark does not tell a sink's task which query and batch it belongs to"
+        raise ConnectorError(code, what, needed_by)
     return StreamTask(str(query), int(batch), context.partitionId())
 
 

@@ -66,8 +66,8 @@ def run_checks(area: str, checks: Sequence[str], results: Iterator[str | Connect
             yield Finding.from_error(area, check, error, Outcome.FAILURE)
         except OSError as error:
             failed = check
-            what, fix = f"the operating system refuses it: {error}", "Let the user of the driver use it."
-            yield Finding(area, check, Outcome.FAILURE, what, fix, "SYSTEM_REFUSES")
+            refused = FindingError("SYSTEM_REFUSES", f"the operating system refuses it: {error}")
+            yield Finding.from_error(area, check, refused, Outcome.FAILURE)
         else:
             if isinstance(seen, ConnectorError):
                 yield Finding.from_error(area, check, seen, Outcome.WARNING)

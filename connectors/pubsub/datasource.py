@@ -145,9 +145,7 @@ class PubSubStreamWriter(_TaskWriter, StreamWriter):
         """Return the same for a task of a stream: the ids stay when its batch is repeated."""
         if not self._options.id_attribute:
             return super().naming()
-        task = stream_task(
-            "PUBSUB_NO_BATCH_ID", "idAttribute", "Set idAttribute=none, and report the version of Spark."
-        )
+        task = stream_task("PUBSUB_NO_BATCH_ID", "idAttribute")
         return f"{task.query}/{task.batch}/{task.partition}/", task.partition
 
 

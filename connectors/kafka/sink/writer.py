@@ -52,11 +52,7 @@ _FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
 
 def stream_task() -> StreamTask:
     """Return the task that runs now; raises if it is none of a stream, or Spark does not name it."""
-    return datasource.stream_task(
-        "KAFKA_NO_BATCH_ID",
-        "deliveryGuarantee, dedupHeaders",
-        "Use deliveryGuarantee=at_least_once without dedupHeaders, and report the version of Spark.",
-    )
+    return datasource.stream_task("KAFKA_NO_BATCH_ID", "deliveryGuarantee, dedupHeaders")
 
 
 class RecordSink:

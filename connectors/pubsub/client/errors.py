@@ -134,9 +134,8 @@ def _delivers_nothing(call: RpcCall, detail: str) -> SourceGoneError:
     if _DETACHED.search(detail):
         return SourceGoneError(
             "PUBSUB_SUBSCRIPTION_DETACHED",
-            "The subscription delivers nothing any more: it was detached from its topic",
+            f"The subscription delivers nothing any more: it was detached from its topic.{_quoted(detail)}".rstrip("."),
             call.resource,
-            f"Create another subscription, and start with a new spool and a new checkpoint.{_quoted(detail)}",
         )
     name, _, project = call.resource.rpartition("/")[2], *call.resource.split("/", 2)[:2]
     return SourceGoneError(

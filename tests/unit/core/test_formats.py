@@ -192,7 +192,7 @@ def test_without_a_tested_ptars_protobuf_reads_and_one_line_says_so(missing: str
     metadata.write_text("Metadata-Version: 2.1\nName: ptars\nVersion: 0.0.26\n")
     why = "ptars is not installed" if missing else "ptars 0.0.26 is installed, not the tested 0.0.25"
     slower = f"by protobuf, which is several times slower and gives the same: {why}. {install_advice('fast')}"
-    other = f"{install_advice('fast')} Or: Let engine be auto or python; both give the same values."
+    other = f"{install_advice('fast')} Or let engine be auto or python."
     values = "{'seconds': 5, 'nanos': None} True"
     assert run(READ, missing, str(tmp_path)) == [
         f"[FAST_DECODER_NOT_USED] Messages of Pub/Sub are read {slower}",
