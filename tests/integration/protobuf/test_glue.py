@@ -9,13 +9,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from google.protobuf.json_format import ParseDict
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.protobuf.errors import ProtobufError
 from connectors.protobuf.glue import glue_index
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, registry_of, schema_of
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, registry_of
 from connectors.registry.glue.options import parse_schema_registry
 from connectors.registry.kinds import frame_of
 from tests.support.glue_rig import ORDERS_PROTO, GlueRig, header
@@ -34,13 +33,6 @@ def call_of(
     parsed = parse_protobuf_options({"wire.format": "confluent", **options}, "from_protobuf")
     assert parsed.wire_format is WireFormat.CONFLUENT
     return DecodeCall(latest.files, message, parsed, None, engine, registry)
-
-
-def message_of(glue: GlueRig, name: str, values: Mapping[str, Any]) -> bytes:
-    """Return a bare message of the latest version."""
-    latest = registry_of(parse_schema_registry(glue.options)).latest("orders")
-    kind = schema_of(latest.files).type(name)
-    return bytes(ParseDict(values, kind()).SerializeToString())
 
 
 def rows_of(call: DecodeCall, rows: list[bytes | None]) -> list[Any]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.record_times import RecordTimes
 from connectors.kafka.lag import source_lag
 from connectors.kafka.offsets import Offsets
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
+from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.micro_batch import KafkaStream
+from tests.support.kafka_busy import busy_stream
 from tests.support.kafka_rig import PATIENCE, KafkaRig
 
 
@@ -71,20 +70,3 @@ def test_29_without_a_limit_there_is_no_lag_however_busy_the_topic_is(kafka: Kaf
         assert (stream.report_latest_offset() or {})[topic] == end[topic]
         start = end
     stream.stop()
-
-
-class BusyLookup(RetryingLookup):
-    """A lookup whose topic gets a record whenever it is asked."""
-
-    def __init__(self, options: KafkaReadOptions, kafka: KafkaRig, topic: str) -> None:
-        super().__init__(options)
-        self._kafka, self._topic = kafka, topic
-
-    def ask(self, call: Callable[[KafkaLookup], Any]) -> Any:
-        self._kafka.send(self._topic, ["more"])
-        return super().ask(call)
-
-
-def busy_stream(kafka: KafkaRig, topic: str, **more: str) -> KafkaStream:
-    options = parse_read_options(kafka.options(topic, **more), {}, streaming=True)
-    return KafkaStream(options, lookup=BusyLookup(options, kafka, topic))

@@ -6,17 +6,17 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
+from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.micro_batch import KafkaStream
+from tests.support.kafka_busy import busy_stream
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 from tests.support.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 
@@ -702,23 +702,6 @@ def test_offsets_are_committed_to_a_group_and_can_be_started_from(kafka: KafkaRi
     other = KafkaStream(parse_read_options(options | {"startingOffsets": "group"}, {}, streaming=True))
     assert other.latest_offset({"initial": True, "v": 1}, everything=False)["_start"][topic] == {"0": 5}
     other.stop()
-
-
-class BusyLookup(RetryingLookup):
-    """A lookup whose topic gets a record whenever it is asked."""
-
-    def __init__(self, options: KafkaReadOptions, kafka: KafkaRig, topic: str) -> None:
-        super().__init__(options)
-        self._kafka, self._topic = kafka, topic
-
-    def ask(self, call: Callable[[KafkaLookup], Any]) -> Any:
-        self._kafka.send(self._topic, ["more"])
-        return super().ask(call)
-
-
-def busy_stream(kafka: KafkaRig, topic: str, **more: str) -> KafkaStream:
-    options = parse_read_options(kafka.options(topic, **more), {}, streaming=True)
-    return KafkaStream(options, lookup=BusyLookup(options, kafka, topic))
 
 
 @pytest.mark.parametrize("available_now", [False, True])

@@ -238,22 +238,3 @@ def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(
     lease.check()
     server.refuse("PUT", 403, "AccessDenied", count=100)
     lease.release()
-
-
-FOREIGN_KEYS = (
-    "epochs/²",
-    "ledger/1/²",
-    "ledger/1/",
-    "inbox/f0/².arrow",
-    "inbox/f0/x.arrow",
-    "inbox/%2e%2e/0.arrow",
-    "",
-)
-FOREIGN_KEYS += (
-    "inbox/f0/-1.arrow",
-    "spool.json/",
-    "spool.json/x",
-    "<x>&amp;",
-    "inbox/f9/closed",
-    f"epochs/{'9' * 300}",
-)

@@ -15,9 +15,9 @@ from connectors.spool.store import object_client, open_store
 from connectors.spool.store.base import ObjectUrl, StoreAccess
 from connectors.spool.store.object_store import ObjectStore
 from connectors.testing.object_store import ObjectStoreServer
+from tests.support.object_stores import ROOT, refused, store_of
 from tests.support.spool_writing import KEY_ID, SECRET, access_to
 
-ROOT = "s3://spools/a/b"
 ONCE = {"max_retries": 0}
 
 
@@ -30,21 +30,6 @@ def server() -> Iterator[ObjectStoreServer]:
 @pytest.fixture
 def store(server: ObjectStoreServer) -> ObjectStore:
     return store_of(server)
-
-
-def store_of(server: ObjectStoreServer, owner: str = "ab") -> ObjectStore:
-    opened = open_store(ROOT, owner, access_to(server))
-    assert isinstance(opened, ObjectStore)
-    return opened
-
-
-def refused(store: ObjectStore) -> ConnectorError:
-    with pytest.raises(ConnectorError) as caught:
-        store.make_root()
-    assert SECRET not in str(caught.value)
-    assert KEY_ID not in str(caught.value)
-    assert caught.value.action
-    return caught.value
 
 
 @pytest.fixture
