@@ -27,19 +27,30 @@ ROOT = Path(__file__).resolve().parents[3]
 _FORMAT = 1
 _CONFIDENCE = 0.95
 _CODE_CHARACTERS = 16
-_RUN_BY = {
-    "avro": ("avro", "functions"),
-    "clients": ("kafka", "kinesis", "pubsub"),
-    "cluster": ("kafka", "kinesis", "pubsub"),
-    "hostile": ("cli", "kafka", "kinesis", "observe", "protobuf", "pubsub"),
-    "lakehouse": ("kafka", "kinesis", "pubsub"),
-    "peers": ("kinesis",),
-    "network": ("kafka", "kinesis", "protobuf", "pubsub"),
-    "soak": ("kafka", "kinesis", "pubsub"),
-    "stores": ("pubsub",),
-    "versions": ("kafka", "kinesis", "pubsub"),
+_SOURCES = ("core", "kafka", "kinesis", "pubsub", "spool")
+PARTS = {
+    "avro": ("avro", "core"),
+    "clients": _SOURCES,
+    "cluster": _SOURCES,
+    "hostile": (*_SOURCES, "avro", "cli", "json", "observe", "protobuf", "registry"),
+    "kafka": ("core", "kafka"),
+    "kinesis": ("core", "kinesis", "spool"),
+    "lakehouse": _SOURCES,
+    "network": (*_SOURCES, "protobuf", "registry"),
+    "packaging": (*_SOURCES, "avro", "cli", "json", "observe", "protobuf", "registry", "testing"),
+    "peers": ("core", "kinesis", "spool"),
+    "pubsub": ("core", "pubsub", "spool"),
+    "soak": _SOURCES,
+    "stores": ("core", "pubsub", "spool"),
+    "upgrade": _SOURCES,
+    "versions": _SOURCES,
 }
-"""The connectors that a run is about, where that is not the name of the run."""
+"""The packages below connectors/ that a run is about: its record belongs to one state of them."""
+
+
+def parts_of(what: str) -> tuple[str, ...]:
+    """Return the packages that a run is about."""
+    return PARTS.get(what, ("core", "spool", what))
 
 
 class RecordMismatchError(Exception):
@@ -80,7 +91,7 @@ class Record:
             "what": what,
             "settings": dict(settings),
             "versions": versions(packages),
-            "code": code_digest(ROOT / "connectors", ("core", "spool", *_RUN_BY.get(what, (what,)))),
+            "code": code_digest(ROOT / "connectors", parts_of(what)),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():

@@ -35,7 +35,7 @@ def network(record: Mapping[str, Any]) -> list[str]:
 
     def text(trial: Trial) -> str:
         if not trial["ok"]:
-            return f"**wrong**: {_short(trial)}"
+            return f"**wrong**: {first_line(trial)}"
         came = trial["became"].replace("went on by itself", "went on").replace("stopped with ", "")
         return f"{came}, {trial['caught_up_seconds']:g} s"
 
@@ -63,7 +63,7 @@ def cluster(record: Mapping[str, Any]) -> list[str]:
 
     def text(trial: Trial) -> str:
         if not trial["ok"]:
-            return f"**wrong**: {_short(trial)}"
+            return f"**wrong**: {first_line(trial)}"
         seconds = trial.get("seconds_until_new_rows")
         return f"{trial['counts']['messages']:,}, right" + (f", {max(seconds):g} s" if seconds else "")
 
@@ -91,7 +91,7 @@ def soak(record: Mapping[str, Any]) -> list[str]:
     for name in names:
         medians = [trial["medians"].get(name, {}) for trial in done]
         rows.append((name.replace("_", " "), *(f"{each.get('first')} to {each.get('last')}" for each in medians)))
-    rows.append(("verdict", *("ok" if trial["ok"] else f"**{_short(trial)}**" for trial in done)))
+    rows.append(("verdict", *("ok" if trial["ok"] else f"**{first_line(trial)}**" for trial in done)))
     if any("judged" in trial for trial in done):
         before = ("; ".join(trial["judged"]["before"]) if "judged" in trial else "the same" for trial in done)
         rows.append(("verdict of the run itself, before the rule was corrected", *before))
@@ -131,7 +131,7 @@ def hostile(record: Mapping[str, Any]) -> list[str]:
         counts = trial.get("counts", {})
         used = ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in HOSTILE_USED if name in counts)
         codes = ", ".join(f"`{code}`" for code in trial.get("codes", ()))
-        wrong = f"{counts.get('wrong', 0):,}" if trial["ok"] else f"**{counts.get('wrong', 1):,}**: {_short(trial)}"
+        wrong = f"{counts.get('wrong', 0):,}" if trial["ok"] else f"**{counts.get('wrong', 1):,}**: {first_line(trial)}"
         what = trial.get("what", trial["trial"])
         rows.append((what, f"{counts.get('attempts', 0):,}", used, f"{counts.get('refused', 0):,}", codes, wrong))
     total = sum(trial.get("counts", {}).get("attempts", 0) for trial in record["trials"])
@@ -152,7 +152,7 @@ def avro(record: Mapping[str, Any]) -> list[str]:
     sums: Counter[str] = Counter()
     for trial in record["trials"]:
         sums.update(trial.get("counts", {}))
-    wrong = [_short(trial) for trial in record["trials"] if not trial["ok"]]
+    wrong = [first_line(trial) for trial in record["trials"] if not trial["ok"]]
     java, fastavro = record["settings"]["java_avro"], record["versions"]["fastavro"]
     rows = [(what, f"{sums[name]:,}") for name, what in AVRO_COUNTS.items()]
     rows.append(("differences", f"**{'; '.join(wrong)}**" if wrong else f"{sums['wrong']:,}"))
@@ -256,7 +256,7 @@ def _counted(trials: Sequence[Trial]) -> str:
         return "not run"
     names = ("kills", "messages", "replays_compared")
     kills, records, repeated = (sum(trial.get("counts", {}).get(name, 0) for trial in trials) for name in names)
-    wrong = [_short(trial) for trial in trials if not trial["ok"]]
+    wrong = [first_line(trial) for trial in trials if not trial["ok"]]
     text = f"{kills} kills, {records:,} records, {repeated} batches repeated: "
     return text + ("0 wrong" if not wrong else f"**{'; '.join(wrong)}**")
 
@@ -275,5 +275,6 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
 """By the name of the record."""
 
 
-def _short(trial: Trial) -> str:
+def first_line(trial: Trial) -> str:
+    """Return the first line of what was wrong with a trial."""
     return str(trial["faults"][0]).splitlines()[0][:80].replace("|", "/") if trial["faults"] else "no reason"
