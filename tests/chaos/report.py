@@ -34,7 +34,7 @@ NOT_FAULTS = ("docs", "packaging")
 OWN_TABLES = ("avro", "hostile")
 """What they do breaks nothing, and has a table of its own."""
 
-ONE_CONNECTOR = {"stores": "pubsub", "peers": "kinesis"}
+ONE_CONNECTOR = {"stores": "pubsub", "peers": "kinesis", "late_commits": "kafka"}
 """Runs about one connector whose name they do not have."""
 
 VICTIMS = {
@@ -71,9 +71,12 @@ NAMED = {"network": NETWORK, "cluster": CLUSTER}
 
 AT_A_STEP = "killed at a durable step, before or after it"
 CLIENTS = "records of other clients"
+LATE = "a request of a transaction that arrives late"
 BROKE_OFF = "trials that broke off before their fault"
 UPGRADED = "an earlier version killed within a batch, which this one finishes"
 MOVED = "killed within a batch, which another version of Spark finishes"
+MUST_HARM = ("reused", "client")
+"""Parts of the run of late requests that are about other sinks than ours."""
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
 BY_TESTS = (
@@ -165,6 +168,9 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
     elif what == "clients":
         yield connector, CLIENTS, 1
+    elif what == "late_commits":
+        if not trial["part"].endswith(MUST_HARM):
+            yield connector, LATE, 1
     elif not killed and not trial["ok"]:
         yield connector, BROKE_OFF, 1
     else:

@@ -108,12 +108,12 @@ class FoundBroker:
     reason: str = ""
 
 
-def find_broker(environment: Mapping[str, str] | None = None) -> FoundBroker:
-    """Look for Java, and for the broker's jars through Maven."""
+def find_broker(environment: Mapping[str, str] | None = None, version: str = "") -> FoundBroker:
+    """Look for Java, and for the broker's jars through Maven; those of the pom's version by default."""
     java = find_java(os.environ if environment is None else environment)
     if java is None:
         return FoundBroker(reason="a Kafka broker needs Java 17 or newer: none in JAVA_HOME or on the PATH")
-    resolved = class_path("kafka-broker")
+    resolved = class_path("kafka-broker", {"kafka.version": version} if version else None)
     return FoundBroker(java, resolved.path, resolved.reason)
 
 
@@ -125,16 +125,20 @@ class KafkaBroker:
         settings: changes to the broker's own settings.
         proxy: ``HOST:PORT`` of a proxy that leads to `proxied_endpoint`, one more plain listener, which the broker then
             advertises at that address.
+        version: of Kafka; that of the pom by default.
 
     Raises:
         ServiceUnavailableError: it cannot be had, or did not start; says why.
     """
 
-    def __init__(self, *, fast: bool = False, settings: Mapping[str, str] | None = None, proxy: str = "") -> None:
+    def __init__(
+        self, *, fast: bool = False, settings: Mapping[str, str] | None = None, proxy: str = "", version: str = ""
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-broker-"))
         self._arguments = ["--exit-with-parent", "--folder", str(self._folder)]
         self._arguments += ["--fast"] if fast else []
         self._arguments += ["--proxy", proxy] if proxy else []
+        self._arguments += ["--version", version] if version else []
         for key, value in (settings or {}).items():
             self._arguments += ["--set", f"{key}={value}"]
         try:
@@ -320,9 +324,16 @@ def _tls(folder: Path) -> dict[str, str]:
 
 
 def _run(
-    folder: Path, stopping: threading.Event, changes: Mapping[str, str], proxy: str, port: int, *, fast: bool
+    folder: Path,
+    stopping: threading.Event,
+    changes: Mapping[str, str],
+    proxy: str,
+    port: int,
+    *,
+    fast: bool,
+    version: str = "",
 ) -> int:
-    found = find_broker()
+    found = find_broker(version=version)
     if found.reason:
         sys.stderr.write(f"{found.reason}\n")
         return 1
@@ -401,12 +412,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fast", action="store_true", help="a large heap and the optimising compiler")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
     parser.add_argument("--proxy", default="", help="HOST:PORT: where one more listener is advertised", metavar="P")
+    parser.add_argument("--version", default="", help="of Kafka (default: the one of the tests)")
     command_line = parser.parse_args(arguments)
     stopping = stop_event(with_parent=command_line.exit_with_parent)
     changes = dict(pair.split("=", 1) for pair in command_line.set)
     with contextlib.ExitStack() as stack:
         folder = command_line.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
-        return _run(folder, stopping, changes, command_line.proxy, command_line.port, fast=command_line.fast)
+        own = {"fast": command_line.fast, "version": command_line.version}
+        return _run(folder, stopping, changes, command_line.proxy, command_line.port, **own)
 
 
 if __name__ == "__main__":

@@ -157,9 +157,9 @@ class KafkaRig:
         futures = admin.list_offsets(asked, isolation_level=level).values()
         return [int(future.result(PATIENCE).offset) for future in futures]
 
-    def wait_for_ends(self, topic: str, partitions: int = 1) -> None:
+    def wait_for_ends(self, topic: str, partitions: int = 1, seconds: float = PATIENCE) -> None:
         """Wait until no transaction is open: a broker says that one is committed before its records can be seen."""
-        self._until(lambda: self._none_is_open(topic, range(partitions)))
+        wait_for(lambda: self._none_is_open(topic, range(partitions)), seconds)
 
     def _none_is_open(self, topic: str, partitions: Iterable[int]) -> bool:
         admin = AdminClient(self._quiet)  # which knows of partitions that were added
@@ -181,7 +181,14 @@ class KafkaRig:
         """
         if not is_open:
             self.wait_for_ends(topic, partitions)
-        settings = {**self._quiet, "group.id": self.name("check"), "isolation.level": "read_committed"}
+        return self._read(topic, partitions, "read_committed")
+
+    def read_all(self, topic: str, partitions: int = 1) -> list[Any]:
+        """All records of a topic, those of aborted transactions too."""
+        return self._read(topic, partitions, "read_uncommitted")
+
+    def _read(self, topic: str, partitions: int, isolation: str) -> list[Any]:
+        settings = {**self._quiet, "group.id": self.name("check"), "isolation.level": isolation}
         consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "error"})
         consumer.assign([Partition(topic, number, 0) for number in range(partitions)])
         found: list[Any] = []

@@ -1,10 +1,11 @@
 """One task of an exactly-once sink, and the driver's part, without Spark; as a process it can be killed at a failpoint.
 
-``python -m tests.support.kafka_task``, with what `TaskPlan` holds as one object of JSON on standard input.
+``python -m tests.support.kafka_task``, with what `TaskPlan` holds as one object of JSON in each line of standard input.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError
+from connectors.core.processes.failpoints import set_failpoints
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.sink.exactly_once import ExactlyOnce, finish_batch
 
@@ -26,7 +28,7 @@ ARROW = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.binary())]
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What a task writes, and as which."""
+    """What a task writes, and as which; ``failpoints`` replace those of its process."""
 
     options: dict[str, str]
     query: str
@@ -34,6 +36,7 @@ class TaskPlan:
     partition: int
     values: Sequence[str]
     run: str = "run"
+    failpoints: str = ""
 
 
 def exactly_once(options: dict[str, str]) -> ExactlyOnce:
@@ -54,11 +57,15 @@ def batches(values: Sequence[str]) -> list[pa.RecordBatch]:
 
 def run_task(plan: TaskPlan) -> str:
     """Run a task here; returns ``written``, ``skipped``, or the code of its error."""
+    if plan.failpoints:
+        set_failpoints(plan.failpoints)
     try:
         task = StreamTask(plan.query, plan.batch, plan.partition)
         written = exactly_once(plan.options).write(batches(plan.values), task, plan.run)
     except ConnectorError as error:
         return error.code
+    except OSError as error:  # of a failpoint
+        return errno.errorcode[error.errno or 0]
     return "skipped" if written.skipped else "written"
 
 
@@ -98,4 +105,6 @@ def start_process(plan: TaskPlan, failpoints: str = "") -> subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run_task(TaskPlan(**json.loads(sys.stdin.readline())))) + "\n")
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(run_task(TaskPlan(**json.loads(line)))) + "\n")
+        sys.stdout.flush()

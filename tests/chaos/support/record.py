@@ -36,6 +36,7 @@ PARTS = {
     "kafka": ("core", "kafka"),
     "kinesis": ("core", "kinesis", "spool"),
     "lakehouse": _SOURCES,
+    "late_commits": ("core", "kafka"),
     "network": (*_SOURCES, "protobuf", "registry"),
     "packaging": (*_SOURCES, "avro", "cli", "json", "observe", "protobuf", "registry", "testing"),
     "peers": ("core", "kinesis", "spool"),

@@ -251,6 +251,73 @@ def peers(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+LATE_HARM = ("lost", "doubled", "torn", "hanging")
+"""What the count of a late request's trial may find."""
+
+
+def late_commits(record: Mapping[str, Any]) -> list[str]:
+    """Return what late requests did on each version of Kafka: to our sink, and to producers that are used again."""
+    rows: list[Sequence[object]] = []
+    reused: list[Sequence[object]] = []
+    for part in sorted(dict.fromkeys(trial["part"] for trial in record["trials"])):
+        own = [trial for trial in record["trials"] if trial["part"] == part]
+        version, _, kind = part.partition(" ")
+        if kind in LATE_REUSED:
+            harm = [sum(t.get("altered", {}).get(name, 0) for t in own) for name in (*LATE_HARM, "aborted_but_seen")]
+            reused.append((version, LATE_REUSED[kind], len(own), sum(trial["ok"] for trial in own), *harm))
+        else:
+            names = ("late", "refused", "kills", "aborted", *LATE_HARM)
+            sums = [sum(trial.get("counts", {}).get(name, 0) for trial in own) for name in names]
+            wrong = [_short(trial) for trial in own if not trial["ok"]]
+            verdict = f"**{'; '.join(wrong)}**" if wrong else 0
+            rows.append((version, LATE_PARTS.get(kind, kind), len(own), *(f"{count:,}" for count in sums), verdict))
+    ours = [trial for trial in record["trials"] if "answers" in trial and "altered" not in trial]
+    answers = []
+    for request in dict.fromkeys(trial["request"] for trial in ours):
+        own = [trial for trial in ours if trial["request"] == request]
+        counted = Counter(error for trial in own for error in trial["answers"])
+        told = ", ".join(f"`{error}` {count:,}" for error, count in counted.most_common())
+        answers.append((request.replace("_", " "), len(own), told))
+    return [
+        "## Requests of a transaction that arrive late, by version of Kafka",
+        "",
+        (
+            "A proxy held one request of an exactly-once write: the commit, an abort, adding partitions or offsets, "
+            "rows, the marker, or the start of a producer. Its client sent it again, gave up, or was killed, or the "
+            "broker was. The request then reached the broker before the next attempt, within it, after its commit, or "
+            "within the third one. Torn counts the batches of which a careful consumer saw some rows and not all, "
+            "hanging the topics in which a transaction stayed open."
+        ),
+        *table(
+            (
+                *("Kafka", "time of the late request", "trials", "late requests", "of which refused", "kills"),
+                *("rows aborted", *LATE_HARM, "wrong trials"),
+            ),
+            rows,
+        ),
+        "",
+        "What the brokers answered to the late requests of our sink:",
+        *table(("late request", "trials", "answers"), answers),
+        "",
+        (
+            "The same against producers that are used again, in one epoch: our sink, altered to do so, and a producer "
+            "of confluent-kafka alone. Each trial must find harm, else the checks above would show nothing."
+        ),
+        *table(
+            ("Kafka", "who", "trials", "harmed", "rows lost", "doubled", "torn", "hanging", "aborted, but seen"), reused
+        ),
+    ]
+
+
+LATE_PARTS = {
+    "": "by the next attempts",
+    "timeout": "after the transaction's time limit",
+    "spark": "within a later task, in a query of Spark",
+    "long": "30, 60 and 120 s later",
+}
+LATE_REUSED = {"reused": "our sink, altered", "client": "confluent-kafka"}
+
+
 def _counted(trials: Sequence[Trial]) -> str:
     if not trials:
         return "not run"
@@ -271,6 +338,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "lakehouse_jar": lakehouse,
     "versions": versions,
     "peers": peers,
+    "late_commits": late_commits,
 }
 """By the name of the record."""
 

@@ -12,7 +12,13 @@ from tests.support.planted_bugs import ROOT, PlantedBug, planted_bugs
 pytestmark = pytest.mark.guarantee
 
 BUGS = {bug.name: bug for bug in planted_bugs()}
-FOUR = ("no_fsync_of_the_folder", "dedup_forgotten_over_a_restart", "id_run_after_free", "off_by_one_at_a_cut")
+TRIED = (
+    "no_fsync_of_the_folder",
+    "dedup_forgotten_over_a_restart",
+    "id_run_after_free",
+    "off_by_one_at_a_cut",
+    "producer_used_again",
+)
 
 
 def test_planted_bugs_still_apply_and_name_checks_that_are_there(tmp_path: Path) -> None:
@@ -27,7 +33,7 @@ def test_planted_bugs_still_apply_and_name_checks_that_are_there(tmp_path: Path)
         assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_planted_bug_is_caught_by_its_check(name: str, tmp_path: Path) -> None:
     assert BUGS[name].caught(tmp_path) == ""
 
