@@ -70,12 +70,15 @@ NAMED = {"network": NETWORK, "cluster": CLUSTER}
 """The faults of a run that has one in each trial."""
 
 AT_A_STEP = "killed at a durable step, before or after it"
-CLIENTS = "records of other clients"
-LATE = "a request of a transaction that arrives late"
 BROKE_OFF = "trials that broke off before their fault"
-UPGRADED = "an earlier version killed within a batch, which this one finishes"
+ONE_FAULT = {
+    "clients": "records of other clients",
+    "late_commits": "a request of a transaction that arrives late",
+    "upgrade": "an earlier version killed within a batch, which this one finishes",
+}
+"""The fault of each trial, by the name of its run."""
 MOVED = "killed within a batch, which another version of Spark finishes"
-MUST_HARM = ("reused", "client")
+MUST_HARM = (" reused", " client")
 """Parts of the run of late requests that are about other sinks than ours."""
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
@@ -150,7 +153,7 @@ def read_records(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
 
 def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Return what was done in a trial: connector, fault, how often."""
-    if what in OWN_TABLES:
+    if what in OWN_TABLES or trial["part"].endswith(MUST_HARM):
         return
     connector = _connector(what, trial)
     killed = Counter(trial.get("killed", ()))
@@ -162,15 +165,10 @@ def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, i
         yield connector, NAMED[what].get(fault, f"{what}: {fault}"), 1
     elif trial["part"].endswith("-moves"):
         yield connector, MOVED, len(trial.get("moves", ())) or 1
-    elif what == "upgrade":
-        yield connector, UPGRADED, 1
+    elif what in ONE_FAULT:
+        yield connector, ONE_FAULT[what], 1
     elif "killed_at" in trial or "crashed_at" in trial:
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
-    elif what == "clients":
-        yield connector, CLIENTS, 1
-    elif what == "late_commits":
-        if not trial["part"].endswith(MUST_HARM):
-            yield connector, LATE, 1
     elif not killed and not trial["ok"]:
         yield connector, BROKE_OFF, 1
     else:

@@ -46,7 +46,8 @@ class Request(enum.Enum):
 
     @property
     def key(self) -> int:
-        return self.value[0]
+        key: int = self.value[0]
+        return key
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ def _read(connection: socket.socket, count: int) -> bytes | None:
 
 
 def error_of(key: int, version: int, response: bytes) -> str:
-    """Return the name of the error in a response to one of these requests; of the first partition, where it has some."""
+    """Return the name of the error in a response to one of these requests; of its first partition, if it has some."""
     fields = _Fields(response, compact=version >= _FIRST_FLEXIBLE[key])
     fields.skip(4)  # the correlation id
     fields.skip_tags()

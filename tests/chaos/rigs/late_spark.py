@@ -23,7 +23,7 @@ _TASKS: Final = 3
 
 
 class LateSparkTrial(KillTrial):
-    """Requests are held instead of kills, and arrive within a later task of the same id; half of the workers are killed.
+    """Instead of kills, requests are held, and arrive within a later task of their id; then half of the workers die.
 
     Args:
         seed: of the trial.

@@ -1,4 +1,4 @@
-"""A commit that reaches the broker late, once a later attempt has begun: a few trials of ``./dev chaos late_commits``."""
+"""A commit that reaches the broker once a later attempt has begun: a few trials of ``./dev chaos late_commits``."""
 
 from __future__ import annotations
 
