@@ -51,8 +51,10 @@ _OUTAGE: Final = "5s"
 _PAUSE_SECONDS: Final = 0.3
 _LOOKS: Final = 5
 _TIMEOUT_SLACK_SECONDS: Final = 2.0
-_HUNG_SECONDS: Final = 100.0
-"""A task that gives up takes at most a half of that."""
+_REQUEST_MS: Final = "10000"
+"""So long a client waits for a response; while it waits, no other limit ends some of its calls."""
+_HUNG_SECONDS: Final = 240.0
+"""A task that gives up needs some calls, each with the limit of a request."""
 _OFFSETS: Final = ("__consumer_offsets", 4)
 
 
@@ -195,6 +197,7 @@ class LateTrial:
             "kafka.bootstrap.servers": proxy.endpoint,
             "topic": self._topic,
             "retryTimeout": _OUTAGE,
+            "kafka.socket.timeout.ms": _REQUEST_MS,
         }
         if plan.transaction_ms:
             self._options |= {
