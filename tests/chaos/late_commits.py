@@ -103,9 +103,9 @@ class BrokerRig:
     def _jobs(self) -> SparkJobs:
         return self._stack.enter_context(SparkJobs(self._folder / "jobs"))
 
-    def run_client(self, folder: Path, request: Request) -> dict[str, Any]:
+    def run_client(self, folder: Path, request: Request, *, by_halves: bool) -> dict[str, Any]:
         """Run a trial of a producer without a sink, which may go wrong."""
-        return reused_client_trial(request, self._kafka, self._proxy, folder.name)
+        return reused_client_trial(request, self._kafka, self._proxy, folder.name, by_halves=by_halves)
 
 
 def late_commits(command_line: argparse.Namespace, record: Record, stack: ExitStack) -> Iterator[Trial]:
@@ -153,7 +153,9 @@ class Cells:
                 changes = {"step": Request.PRODUCE, "kills_after": request is Request.COMMIT}
                 action = self._late((request, moment, "resent"), self._rig.run_altered, **changes)
                 yield self._trial("reused", f"{request.name}-{moment}", number, action)
-            yield self._trial("client", request.name, number, partial(self._client, request=request))
+            yield self._trial(
+                "client", request.name, number, partial(self._client, request=request, by_halves=number % 2 == 0)
+            )
 
     def _trial(self, part: str, name: str, number: int, action: Callable[..., dict[str, Any]]) -> Trial:
         full = f"{self._version}-{part + '-' if part else ''}{name}-{number}".lower()
@@ -170,9 +172,9 @@ class Cells:
 
         return act
 
-    def _client(self, folder: Path, seed: int, request: Request) -> dict[str, Any]:
+    def _client(self, folder: Path, seed: int, request: Request, by_halves: bool) -> dict[str, Any]:
         del seed  # nothing is chosen
-        return self._rig.run_client(folder, request)
+        return self._rig.run_client(folder, request, by_halves=by_halves)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -366,10 +366,13 @@ def vars_of(plan: LatePlan) -> list[tuple[str, Any]]:
     return [(name, getattr(plan, name)) for name in plan.__dataclass_fields__]
 
 
-def reused_client_trial(request: Request, kafka: KafkaRig, proxy: LateRequests, name: str) -> dict[str, Any]:
-    """Let one producer of confluent-kafka, without our sink, make three transactions; the end of the first is late.
+def reused_client_trial(
+    request: Request, kafka: KafkaRig, proxy: LateRequests, name: str, *, by_halves: bool
+) -> dict[str, Any]:
+    """Let one producer of confluent-kafka, without our sink, make two transactions; the end of the first is late.
 
-    It arrives within the third, whose client commits after a late abort, and aborts after a late commit.
+    It arrives within the second, whose client commits after a late abort, and aborts after a late commit. Its rows go
+    to both partitions in turn, or ``by_halves``: then the client adds a partition after the late request.
     """
     topic, commits = kafka.topic(PARTITIONS, f"topic-{name}"), request is Request.COMMIT
     producer = Producer({"bootstrap.servers": proxy.endpoint, "transactional.id": name, "linger.ms": 0, "log_level": 0})
@@ -378,7 +381,8 @@ def reused_client_trial(request: Request, kafka: KafkaRig, proxy: LateRequests, 
 
     def write(batch: int, rows: range) -> None:
         for row in rows:
-            producer.produce(topic, f"{batch}-{row}", partition=row % PARTITIONS)
+            partition = row * PARTITIONS // ROWS if by_halves else row % PARTITIONS
+            producer.produce(topic, f"{batch}-{row}", partition=partition)
         assert producer.flush(PATIENCE) == 0
 
     def end(*, commit: bool) -> str:
@@ -410,6 +414,7 @@ def reused_client_trial(request: Request, kafka: KafkaRig, proxy: LateRequests, 
         "ok": bool(hold.errors),
         "faults": [] if hold.errors else ["nothing was late"],
         "request": request.name.lower(),
+        "by_halves": by_halves,
         "answers": hold.errors,
         "ends": answers,
         "altered": altered,
