@@ -197,9 +197,10 @@ class LateTrial:
             "kafka.bootstrap.servers": proxy.endpoint,
             "topic": self._topic,
             "retryTimeout": _OUTAGE,
-            "kafka.socket.timeout.ms": _REQUEST_MS,
         }
-        if plan.transaction_ms:
+        if not plan.transaction_ms:
+            self._options["kafka.socket.timeout.ms"] = _REQUEST_MS
+        else:  # a request may not take longer than a transaction: the client sees to that
             self._options |= {
                 "kafka.transaction.timeout.ms": str(plan.transaction_ms),
                 "kafka.delivery.timeout.ms": str(plan.transaction_ms - 100),

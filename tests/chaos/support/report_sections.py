@@ -292,7 +292,8 @@ def late_commits(record: Mapping[str, Any]) -> list[str]:
             "within the third one. Torn counts the batches of which a careful consumer saw some rows and not all, "
             "hanging the topics in which a transaction stayed open. A cell is a request with a time at which it "
             "arrives; the ways in which its client goes on take turns. The trials that the table of records counts as "
-            "failed before were of altered producers, and found no harm: no fault of ours, so the rule was corrected."
+            "failed before were faults of the run: altered producers that took no harm, which counts as no failure any "
+            "more, and a setting that the client refused."
         ),
         *table(
             (
