@@ -78,7 +78,7 @@ ONE_FAULT = {
 }
 """The fault of each trial, by the name of its run."""
 MOVED = "killed within a batch, which another version of Spark finishes"
-MUST_HARM = (" reused", " client")
+OF_OTHERS = (" reused", " client")
 """Parts of the run of late requests that are about other sinks than ours."""
 SUMS = ("messages", "lost", "doubled", "replays_compared", "replays_differing")
 
@@ -153,7 +153,7 @@ def read_records(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
 
 def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Return what was done in a trial: connector, fault, how often."""
-    if what in OWN_TABLES or trial["part"].endswith(MUST_HARM):
+    if what in OWN_TABLES or trial["part"].endswith(OF_OTHERS):
         return
     connector = _connector(what, trial)
     killed = Counter(trial.get("killed", ()))

@@ -291,9 +291,7 @@ def late_commits(record: Mapping[str, Any]) -> list[str]:
             "broker was. The request then reached the broker before the next attempt, within it, after its commit, or "
             "within the third one. Torn counts the batches of which a careful consumer saw some rows and not all, "
             "hanging the topics in which a transaction stayed open. A cell is a request with a time at which it "
-            "arrives; the ways in which its client goes on take turns. The trials that the table of records counts as "
-            "failed before were faults of the run: altered producers that took no harm, which counts as no failure any "
-            "more, and a setting that the client refused."
+            "arrives; the ways in which its client goes on take turns."
         ),
         *table(
             (
