@@ -270,7 +270,7 @@ def late_commits(record: Mapping[str, Any]) -> list[str]:
         else:
             names = ("late", "refused", "kills", "aborted", *LATE_HARM)
             sums = [sum(trial.get("counts", {}).get(name, 0) for trial in own) for name in names]
-            wrong = [_short(trial) for trial in own if not trial["ok"]]
+            wrong = [first_line(trial) for trial in own if not trial["ok"]]
             verdict = f"**{'; '.join(wrong)}**" if wrong else 0
             least = min(Counter(trial["trial"].rpartition("-")[0] for trial in own).values())
             counted = f"{len(own)}, at least {least} of each cell"
