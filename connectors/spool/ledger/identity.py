@@ -71,9 +71,10 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
     if identity is None:
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
         identity = SpoolIdentity(spool, connector, sources, store.location, hash_key)
-        store.create(IDENTITY_NAME, _encoded(identity))
+        # Another query may have made the spool since: a lease does not keep apart what was stopped for a minute.
+        if not store.create(IDENTITY_NAME, _encoded(identity)):
+            identity = read_identity(store) or identity
         store.keep_root()
-        return identity
     check_source(store, identity, connector, sources)
     return identity
 

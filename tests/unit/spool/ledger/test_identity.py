@@ -11,8 +11,10 @@ from connectors.core.errors import SpoolError, SpoolVersionError
 from connectors.core.offsets import SENTINEL
 from connectors.spool.admin.doctor import check_spool
 from connectors.spool.admin.repair import wipe
+from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.records import FORMAT_VERSION
 from connectors.spool.segments.segment import checksum
+from connectors.spool.store.local import LocalStore
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import SOURCES, HandSpool, fill
 
@@ -99,3 +101,16 @@ def test_a_file_of_another_format_is_refused_by_name_before_anything_is_changed(
     with pytest.raises(SpoolVersionError, match=r"^\[SPOOL_RECORD_VERSION\].*Run the version"):
         HandSpool(tmp_path, owner="next").open()
     assert spool.files() == before
+
+
+class _Overtaken(LocalStore):
+    """The store of a query that is stopped just before it makes a spool, while another query makes one."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        open_identity(LocalStore(self.root, "01" * 8), "pubsub", SOURCES)
+        return super().create(name, data)
+
+
+def test_a_query_that_is_overtaken_while_it_makes_a_spool_takes_the_identity_of_the_other(tmp_path: Path) -> None:
+    own = open_identity(_Overtaken(str(tmp_path), "23" * 8), "pubsub", SOURCES)
+    assert own == open_identity(LocalStore(str(tmp_path), "45" * 8), "pubsub", SOURCES)
