@@ -31,6 +31,7 @@ TESTING_MODULES = (
     "connectors.testing.kinesis",
     "connectors.testing.kafka.mock",
     "connectors.testing.schema_registry",
+    "connectors.testing.history",
     "connectors.testing.object_store",
 )
 """What a test imports."""

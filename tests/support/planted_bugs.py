@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "PlantedBug", "copy_tree", "planted_bugs"]
+__all__ = ["ROOT", "PlantedBug", "copy_tree", "plant", "planted_bugs"]
 
 ROOT = Path(__file__).parents[2]
 _FOLDER = ROOT / "tests" / "planted"
@@ -58,10 +58,7 @@ class PlantedBug:
         Raises:
             subprocess.CalledProcessError: it does not apply any more.
         """
-        command = ["git", "apply", "--whitespace=nowarn", str(self.patch)]
-        # Outside of a repository; else git would look for the files in that one.
-        environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
-        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+        plant(self.patch, folder)
 
     def run_check(self, folder: Path) -> subprocess.CompletedProcess[str]:
         """Run its check in a copy of the tree."""
@@ -78,6 +75,14 @@ class PlantedBug:
             return ""
         shown = (done.stdout + done.stderr)[-2000:]
         return f"{self.check} ended with {done.returncode} on {self.name}: {shown}"
+
+
+def plant(patch: Path, folder: Path) -> None:
+    """Apply a patch in a copy of the tree; `subprocess.CalledProcessError` if it does not apply any more."""
+    command = ["git", "apply", "--whitespace=nowarn", str(patch)]
+    # Outside of a repository; else git would look for the files in that one.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
 
 
 def copy_tree(folder: Path) -> None:

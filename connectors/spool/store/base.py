@@ -10,11 +10,11 @@ import io
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit
 
 from connectors.core.options.kinds import CUT_FROM_URL, Secret
@@ -310,6 +310,15 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in {"Z", "X"} else int(fields[19])
 
 
+@cache
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A process that holds something, told apart from every other one (rules R2 and R7).
@@ -319,7 +328,10 @@ class Holder:
         host: its name, for people; empty if it is not recorded.
         pid, start: of the process.
         jvm, jvm_start: of Spark's driver, or of whatever it belongs to; 0 if that does not matter.
+        this_machine: returns the machine of this process.
     """
+
+    this_machine: ClassVar[Callable[[], str]] = staticmethod(_machine)
 
     machine: str
     host: str
@@ -330,13 +342,13 @@ class Holder:
 
     @classmethod
     def this_process(cls, jvm: int = 0) -> Self:
-        pid = os.getpid()
-        return cls(_machine(), socket.gethostname(), pid, start_time(pid), jvm, start_time(jvm) if jvm else 0)
+        here, pid = Holder.this_machine(), os.getpid()
+        return cls(here, socket.gethostname(), pid, start_time(pid), jvm, start_time(jvm) if jvm else 0)
 
     @property
     def is_here(self) -> bool:
         """Whether it is a process of this machine; if not, `lives` and `jvm_lives` are False."""
-        return self.machine == _machine()
+        return self.machine == Holder.this_machine()
 
     @property
     def lives(self) -> bool:
@@ -348,12 +360,3 @@ class Holder:
 
     def __str__(self) -> str:
         return f"reader process {self.pid}, Spark driver {self.jvm}" + (self.host and f", on the host {self.host}")
-
-
-@cache
-def _machine() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return socket.gethostname()

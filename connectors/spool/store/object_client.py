@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
 
-import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -49,19 +48,55 @@ _ENDPOINT_VARIABLES = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST", 
 _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[^?#]*)?")
 
 
+def connect(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> Any:
+    """Return the store of obstore for a bucket; raises `ValueError` and what obstore raises for its settings."""
+    secret = None if access.secret is None else access.secret.reveal()
+    token = None if access.session_token is None else access.session_token.reveal()
+    client: dict[str, Any] = dict(_CLIENT)
+    endpoint = access.endpoint or os.environ.get(_ENDPOINT_VARIABLES[url.kind], "")
+    if url.kind == "gs" and endpoint and "://" not in endpoint:
+        endpoint = f"http://{endpoint}"  # Google's own clients take it without a scheme too
+    if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
+        client["allow_http"] = True
+    elif endpoint.startswith("http:"):
+        raise ValueError("plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true")
+    common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": retries}
+    if url.kind == "s3":
+        config = {
+            "endpoint": access.endpoint,
+            "region": access.region,
+            "access_key_id": access.key_id,
+            "secret_access_key": secret,
+            "session_token": token,
+        }
+        return S3Store(url.bucket, config=_without_none(config), **common)  # type: ignore[arg-type]
+    if url.kind == "gs":
+        service = {"service_account": access.credentials_file}
+        if endpoint and access.credentials_file is None:
+            service = {"service_account_key": _emulator_key(endpoint)}
+        return GCSStore(url.bucket, config=_without_none(service), **common)  # type: ignore[arg-type]
+    account = {"account_name": url.account or access.key_id, "account_key": secret, "endpoint": access.endpoint}
+    return AzureStore(url.bucket, config=_without_none(account), **common)  # type: ignore[arg-type]
+
+
 class ObjectClient:
     """One prefix of one bucket. Names are relative to it.
 
     Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses.
     ``retries`` replaces entries of obstore's ``retry_config``.
+
+    Attributes:
+        connect: makes the store of obstore that is called.
     """
+
+    connect = staticmethod(connect)
 
     def __init__(self, url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any] | None = None) -> None:
         self._url = url
         self._access = access
         self._answered = False
         try:
-            self._bucket = _bucket(url, access, _RETRIES | dict(retries or {}))
+            self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}))
         except (exceptions.BaseError, ValueError, TypeError) as error:
             what = f"The object store cannot be used as it is configured: {self._said(error)}"
             raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url)) from None
@@ -90,7 +125,7 @@ class ObjectClient:
         for _ in range(_CONFLICT_TRIES):
             try:
                 with self._errors(name, needs_bucket=True):
-                    obstore.put(self._bucket, name, data, mode="create", use_multipart=False)
+                    self._bucket.put(name, data, mode="create", use_multipart=False)
             except _CONFLICTS:
                 present = self.read(name)
                 if present is not None:
@@ -105,7 +140,7 @@ class ObjectClient:
         mode = {key: version[key] for key in ("e_tag", "version") if version.get(key) is not None}
         try:
             with self._errors(name):
-                done: Version = obstore.put(self._bucket, name, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+                done: Version = self._bucket.put(name, data, mode=mode, use_multipart=False)
         except (*_CONFLICTS, FileNotFoundError):
             present = self.read_version(name)
             return present[1] if present is not None and present[0] == data else None
@@ -113,7 +148,7 @@ class ObjectClient:
 
     def overwrite(self, name: str, data: bytes) -> None:
         with self._errors(name, needs_bucket=True):
-            obstore.put(self._bucket, name, data, use_multipart=False)
+            self._bucket.put(name, data, use_multipart=False)
 
     def read(self, name: str) -> bytes | None:
         present = self.read_version(name)
@@ -121,7 +156,7 @@ class ObjectClient:
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            response = obstore.get(self._bucket, name)
+            response = self._bucket.get(name)
             version: Version = dict(response.meta)
             return bytes(response.bytes()), version
         return None
@@ -130,9 +165,9 @@ class ObjectClient:
         with self._errors(name):
             if self._url.kind == "az":
                 # Azure has no ranges that count from the end.
-                size = int(obstore.head(self._bucket, name)["size"])
+                size = int(self._bucket.head(name)["size"])
                 return bytes(self.piece(name, max(size - length, 0), size)), size
-            response = obstore.get(self._bucket, name, options={"range": {"suffix": length}})
+            response = self._bucket.get(name, options={"range": {"suffix": length}})
             size = int(response.meta["size"])
             return bytes(response.bytes()), size
 
@@ -140,12 +175,12 @@ class ObjectClient:
         if start >= end:
             return memoryview(b"")
         with self._errors(name):
-            return memoryview(obstore.get_range(self._bucket, name, start=start, end=end))
+            return memoryview(self._bucket.get_range(name, start=start, end=end))
 
     def download(self, name: str) -> memoryview:
         """Return a whole object: in memory if it is small, else in a private file; raises `FileNotFoundError`."""
         with self._errors(name):
-            response = obstore.get(self._bucket, name)
+            response = self._bucket.get(name)
             if response.meta["size"] <= _IN_MEMORY:
                 return memoryview(bytes(response.bytes()))
             with tempfile.TemporaryFile() as file:
@@ -156,7 +191,7 @@ class ObjectClient:
 
     def size(self, name: str) -> int | None:
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            return int(obstore.head(self._bucket, name)["size"])
+            return int(self._bucket.head(name)["size"])
         return None
 
     def names(self, folder: str) -> dict[str, int | None]:
@@ -167,7 +202,7 @@ class ObjectClient:
 
     def sizes(self) -> dict[str, int]:
         with self._errors("", needs_bucket=True):
-            return {entry["path"]: int(entry["size"]) for page in obstore.list(self._bucket) for entry in page}
+            return {entry["path"]: int(entry["size"]) for page in self._bucket.list() for entry in page}
 
     def written(self, folder: str) -> dict[str, float]:
         objects = self._list(folder)["objects"]
@@ -175,11 +210,11 @@ class ObjectClient:
 
     def _list(self, folder: str) -> Any:
         with self._errors(folder, needs_bucket=True):
-            return obstore.list_with_delimiter(self._bucket, folder)
+            return self._bucket.list_with_delimiter(folder)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            obstore.delete(self._bucket, name)
+            self._bucket.delete(name)
 
     def _failed(self, error: Exception, name: str) -> NoReturn:
         where, host = f"{self._url}/{name}", socket.gethostname()
@@ -209,36 +244,6 @@ class ObjectClient:
             text = text.replace(self._access.key_id, "***")
         shown = _QUERY.sub(r"\1?...", text)[:_MESSAGE_CHARACTERS]
         return f"{type(error).__name__}: {shown}"
-
-
-def _bucket(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> Any:
-    secret = None if access.secret is None else access.secret.reveal()
-    token = None if access.session_token is None else access.session_token.reveal()
-    client: dict[str, Any] = dict(_CLIENT)
-    endpoint = access.endpoint or os.environ.get(_ENDPOINT_VARIABLES[url.kind], "")
-    if url.kind == "gs" and endpoint and "://" not in endpoint:
-        endpoint = f"http://{endpoint}"  # Google's own clients take it without a scheme too
-    if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
-        client["allow_http"] = True
-    elif endpoint.startswith("http:"):
-        raise ValueError("plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true")
-    common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": retries}
-    if url.kind == "s3":
-        config = {
-            "endpoint": access.endpoint,
-            "region": access.region,
-            "access_key_id": access.key_id,
-            "secret_access_key": secret,
-            "session_token": token,
-        }
-        return S3Store(url.bucket, config=_without_none(config), **common)  # type: ignore[arg-type]
-    if url.kind == "gs":
-        service = {"service_account": access.credentials_file}
-        if endpoint and access.credentials_file is None:
-            service = {"service_account_key": _emulator_key(endpoint)}
-        return GCSStore(url.bucket, config=_without_none(service), **common)  # type: ignore[arg-type]
-    account = {"account_name": url.account or access.key_id, "account_key": secret, "endpoint": access.endpoint}
-    return AzureStore(url.bucket, config=_without_none(account), **common)  # type: ignore[arg-type]
 
 
 def _emulator_key(endpoint: str) -> str:

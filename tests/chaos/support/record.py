@@ -32,6 +32,7 @@ PARTS = {
     "avro": ("avro", "core"),
     "clients": _SOURCES,
     "cluster": _SOURCES,
+    "histories": ("core", "spool"),
     "hostile": (*_SOURCES, "avro", "cli", "json", "observe", "protobuf", "registry"),
     "kafka": ("core", "kafka"),
     "kinesis": ("core", "kinesis", "spool"),

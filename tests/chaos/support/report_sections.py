@@ -334,6 +334,51 @@ def _counted(trials: Sequence[Trial]) -> str:
     return text + ("0 wrong" if not wrong else f"**{'; '.join(wrong)}**")
 
 
+def histories(record: Mapping[str, Any]) -> list[str]:
+    """Return how many simulated histories were run, and after how many each planted bug was found."""
+    by_part = {part: [t for t in record["trials"] if t["part"] == part] for part in ("histories", "planted")}
+    run = by_part["histories"]
+    sums = {name: sum(t["counts"][name] for t in run) for name in ("histories", "faults_inflicted", "steps")}
+    wrong = [fault for trial in run for fault in trial["faults"]]
+    seconds = sum(trial["seconds"] for trial in run)
+    minutes = f"{60 * sums['histories'] / seconds:,.0f}" if seconds else "none"
+    return [
+        "## Simulated histories",
+        "",
+        (
+            "Each is decided by one seed: every interleaving of the spool's threads, every fault and every time. "
+            "[How they work](../explanation/tested.md#simulated-histories), and how a seed is run again."
+        ),
+        "",
+        *table(
+            ("", "count"),
+            [
+                ("histories", f"{sums['histories']:,}"),
+                ("faults in them", f"{sums['faults_inflicted']:,}"),
+                ("steps of the scheduler", f"{sums['steps']:,}"),
+                ("histories a minute, by one process", minutes),
+                ("wrong", len(wrong)),
+            ],
+        ),
+        *table(
+            ("planted bug", "histories until it was found", "what was seen"),
+            [
+                (
+                    trial["bug"].rstrip("."),
+                    trial["counts"]["histories_until_found"],
+                    _cut(trial["found"]) or "**nothing**",
+                )
+                for trial in by_part["planted"]
+            ],
+        ),
+    ]
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of what was wrong, without what would end a row of a table."""
+    return text.partition(" (")[0].replace("|", "/")[:90]
+
+
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "avro": avro,
     "network": network,
@@ -345,6 +390,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "versions": versions,
     "peers": peers,
     "late_commits": late_commits,
+    "histories": histories,
 }
 """By the name of the record."""
 

@@ -46,6 +46,7 @@ FOUND = {
     "public report",
     "reading",
     "review",
+    "simulated history",
     "test",
     "user walk",
 }
