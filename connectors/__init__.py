@@ -28,7 +28,8 @@ def register(spark: SparkSession) -> None:
     """Register the formats of this pack with a session; calling it again changes nothing.
 
     A format whose extra is not installed is registered too, and says so when it is used. Secret options are added to
-    ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error. With a master ``local`` and
+    ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error; where a session does not let
+    that be set, the formats warn of a secret that stands in the options itself. With a master ``local`` and
     no PYSPARK_PYTHON, tasks run on the Python of this program.
 
     Raises:
@@ -42,11 +43,13 @@ def register(spark: SparkSession) -> None:
     )
 
     with spark_imports("register"):
+        from connectors.core.datasource import showing_secrets  # noqa: PLC0415 - as above
         from connectors.core.session import prepare_session  # noqa: PLC0415 - as above
 
-    prepare_session(spark)
+    hidden = prepare_session(spark)
     for connector in CONNECTORS:
-        spark.dataSource.register(data_source(connector.package))
+        source = data_source(connector.package)
+        spark.dataSource.register(source if hidden else showing_secrets(source))
 
 
 def __getattr__(name: str) -> ModuleType:

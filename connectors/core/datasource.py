@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from pyspark import TaskContext
@@ -27,7 +28,7 @@ from pyspark.sql.datasource import (
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
-from connectors.core.options.declaration import SPARK_KEYS
+from connectors.core.options.declaration import SPARK_KEYS, literal_secrets
 from connectors.core.processes.parent import end_with_parent
 from connectors.core.processes.spark import (
     ADMISSION_CONTROL,
@@ -36,6 +37,7 @@ from connectors.core.processes.spark import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    withhold_empty_profiles,
 )
 from connectors.core.processes.worker import SentToTasks, settle_sink, settle_worker
 
@@ -66,6 +68,16 @@ class ReadingSource(DataSource, ABC):
     """The data source of a format: checks the schema, and leaves the rest to the connector."""
 
     connector: Format
+    shows_secrets: ClassVar[bool] = False
+    """Whether the session that registered this class does not hide secret options; see `showing_secrets`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        withhold_empty_profiles()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        withhold_empty_profiles()
 
     @classmethod
     def name(cls) -> str:
@@ -74,6 +86,7 @@ class ReadingSource(DataSource, ABC):
     def schema(self) -> StructType:
         """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
         self._refuse_table()
+        self._warn_of_secrets()
         options = self.connector.read_options(self.options, streaming=None)
         self.check(options)
         return self.row_schema(options)
@@ -112,6 +125,11 @@ class ReadingSource(DataSource, ABC):
             what = "There can be no table of this format: Spark would pass it none of these options when it is read"
             raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
 
+    def _warn_of_secrets(self) -> None:
+        if self.shows_secrets:
+            for name in literal_secrets(self.options, self.name()):
+                warn_visible(self.name(), name)
+
     def _check_schema(self, schema: StructType, options: Any) -> None:
         """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
         connector, own = self.name(), self.row_schema(options)
@@ -122,6 +140,27 @@ class ReadingSource(DataSource, ABC):
                 connector,
                 f"Leave .schema(...) out, and select or cast columns after load(); they are {own.simpleString()}.",
             )
+
+
+def showing_secrets(source: type[DataSource]) -> type[DataSource]:
+    """Return a source to register with a session that cannot hide secret options; it warns of literal ones.
+
+    Spark pickles a class that no module has by value, so that its processes see the attribute.
+    """
+    return type(source.__name__, (source,), {"__module__": "__main__", "shows_secrets": True})
+
+
+@cache
+def warn_visible(connector: str, option: str) -> None:
+    """Log once in a process that a secret stands in the options and may be shown."""
+    _log.warning(
+        "[SPARK_SHOWS_SECRETS] %s: the option %s holds its secret itself, and Spark may show it in plans, errors and "
+        "logs: this session does not let spark.sql.redaction.options.regex be set. Give the secret as env:NAME or "
+        "file:PATH, or set spark.sql.redaction.options.regex to .* before the session starts (a pipeline: in the "
+        "configuration of spark-pipeline.yml).",
+        connector,
+        option,
+    )
 
 
 class ConnectorSource(ReadingSource):
@@ -141,11 +180,13 @@ class ConnectorSource(ReadingSource):
         if overwrite:
             raise self.overwrite_error()
         self._refuse_table()
+        self._warn_of_secrets()
         settle_worker()
         return self.batch_writer(schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, FBT001 - as above
         """Return the writer of a stream, which appends every row, whatever the output mode."""
+        self._warn_of_secrets()
         settle_worker()
         return self.stream_writer(schema)
 
@@ -345,6 +386,10 @@ class TaskWriter(ABC):
     """Writes the rows of one task. It returns when all are acknowledged, and raises the first error of any row."""
 
     connector: Format
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        withhold_empty_profiles()  # the process that commits a batch unpickles its writer alone
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         settle_sink()

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
 from connectors.core.formats import CONNECTORS, OLDEST_SPARK, not_installed
-from connectors.core.options.declaration import secret_options
+from connectors.core.options.declaration import Option, secret_options
 from connectors.core.processes.interpreter import probe_command
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ _PROBE_SECONDS: Final = 60
 _prepared: Final[WeakSet[SparkSession]] = WeakSet()
 
 
-def prepare_session(spark: SparkSession) -> None:
+def prepare_session(spark: SparkSession) -> bool:
     """Hide secret options in plans, choose or check the workers' Python, and warn of what endangers writes.
+
+    Returns:
+        Whether Spark hides secret options in this session.
 
     Raises:
         ConnectorError: with the code ``SPARK_TOO_OLD``.
@@ -45,7 +48,7 @@ def prepare_session(spark: SparkSession) -> None:
     major = int(spark.version.partition(".")[0])
     if major < OLDEST_SPARK:
         raise ConnectorError("SPARK_TOO_OLD", f"Spark {spark.version} is too old", "register")
-    _hide_secrets(spark)
+    hidden = _hide_secrets(spark)
     _check_python(spark)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
         # Neither a sink's tasks nor its options say so.
@@ -53,36 +56,42 @@ def prepare_session(spark: SparkSession) -> None:
             "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
             "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
         )
+    return hidden
 
 
 def secrets_pattern() -> str:
     """Return the pattern, of Java, that matches the names of all secret options and nothing else."""
+    return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(_secret_names()))})$)"
+
+
+def _secret_names() -> dict[str, Option]:
     installed = [connector for connector in CONNECTORS if not not_installed(connector.needs)]
-    secret = secret_options(*(cls for connector in installed for cls in connector.option_classes().values()))
-    return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(secret))})$)"
+    return secret_options(*(cls for connector in installed for cls in connector.option_classes().values()))
 
 
-def _hide_secrets(spark: SparkSession) -> None:
-    ours = secrets_pattern()
+def _hide_secrets(spark: SparkSession) -> bool:
+    """Have Spark hide secret options; False where a session does not let that be set, as in a pipeline's definitions.
+
+    Spark Connect does not return a setting whose value matches ``spark.redaction.regex``, as ours does.
+    """
     try:
         pattern = spark.conf.get(_REDACTED) or ""
-        if ours not in pattern:
+        if not _matches_all(pattern):
+            ours = secrets_pattern()
             # First, because flags in what is set may hold for all that follows.
             spark.conf.set(_REDACTED, f"{ours}|{pattern}" if pattern else ours)
         _prepared.add(spark)
-    except PySparkException as error:
-        # Spark Connect does not return a setting whose value matches spark.redaction.regex, as ours does.
-        if spark not in _prepared:
-            _warn_visible(type(error).__name__)
+    except PySparkException:
+        return spark in _prepared
+    return True
 
 
-@cache
-def _warn_visible(reason: str) -> None:
-    _log.warning(
-        "[SPARK_SHOWS_SECRETS] spark.sql.redaction.options.regex cannot be set here (%s): Spark may show secret "
-        "options in plans, errors and logs. Give secrets as env:NAME or file:PATH.",
-        reason,
-    )
+def _matches_all(pattern: str) -> bool:
+    """Return whether a pattern matches the name of each secret option; False for what only Java understands."""
+    try:
+        return bool(pattern) and all(re.search(pattern, name) for name in _secret_names())
+    except re.error:
+        return secrets_pattern() in pattern
 
 
 def _check_python(spark: SparkSession) -> None:

@@ -171,6 +171,19 @@ def secret_options(*classes: type) -> dict[str, Option]:
     }
 
 
+def literal_secrets(raw: Mapping[str, str], connector: str) -> list[str]:
+    """Return the names in these options of a format whose secret stands there itself, not as env:NAME or file:PATH."""
+    source = connector_of(connector)
+    secret = secret_options(*source.option_classes().values()) if source else {}
+    return sorted(
+        name
+        for name, value in raw.items()
+        if (declared := secret.get(name.lower())) is not None
+        and declared.kind is SECRET
+        and not str(value).strip().startswith(("env:", "file:"))
+    )
+
+
 def conflict(connector: str, first: str, second: str, why: str, action: str) -> OptionError:
     """Return the error for two options that exclude each other."""
     return OptionError("OPTION_CONFLICT", f"The options {first} and {second} conflict: {why}", connector, action)

@@ -1,4 +1,4 @@
-"""What the Spark of this process can do.
+"""What the Spark of this process can do, and the one fault of its workers that is worked around.
 
 Platforms carry features of later releases back, so each feature is looked for, and nothing asks for a version. Where
 one is missing, a stand-in takes the place of its classes.
@@ -6,9 +6,11 @@ one is missing, a stand-in takes the place of its classes.
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import accumulators as _accumulators
 from pyspark.sql import datasource as _datasource
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ __all__ = [
     "StringStartsWith",
     "SupportsTriggerAvailableNow",
     "features",
+    "withhold_empty_profiles",
 ]
 
 ADMISSION_CONTROL: Final = find_spec("pyspark.sql.streaming.datasource") is not None
@@ -61,6 +64,10 @@ _FILTERS: Final = (
     "LessThanOrEqual",
     "StringStartsWith",
 )
+_PLANNER: Final = "pyspark.sql.worker.utils"
+"""Loaded by the processes that build, plan and commit for the driver, and by no task."""
+_PROFILES: Final = (-1, -2)
+"""The numbers of the profiles (``SpecialAccumulatorIds`` of Spark 4.2)."""
 
 
 def features() -> dict[str, bool]:
@@ -73,6 +80,29 @@ def features() -> dict[str, bool]:
         "pushed filters": PUSHED_FILTERS,
         "Arrow functions": hasattr(functions, "arrow_udf"),
     }
+
+
+def withhold_empty_profiles() -> None:
+    """Have this process of Spark's driver send a profile only once something was added to it.
+
+    From Spark 4.2 on, such a process reports two profiles after each run, empty ones unless
+    ``spark.sql.pyspark.dataSource.profiler`` is set. Spark Connect passes them on, and ``spark-pipelines run`` fails
+    with ``UNKNOWN_RESPONSE`` once all rows are written. docs/explanation/spark-faults.md says more.
+    """
+    if _PLANNER not in sys.modules:  # a user's program may have profiles of its own under these numbers
+        return
+    registered = _accumulators._accumulatorRegistry  # noqa: SLF001 - no public name reaches it
+    for number in _PROFILES:
+        profile = registered.get(number)
+        if profile is not None and not profile._value:  # noqa: SLF001 - `value` belongs to the driver alone
+            profile.__class__ = _SentOnceAdded
+            del registered[number]
+
+
+class _SentOnceAdded(_accumulators.Accumulator[Any]):
+    def add(self, term: Any) -> None:
+        _accumulators._accumulatorRegistry[self.aid] = self  # noqa: SLF001 - as above
+        super().add(term)
 
 
 if not TYPE_CHECKING:
