@@ -87,9 +87,11 @@ def _hide_secrets(spark: SparkSession) -> bool:
 
 
 def _matches_all(pattern: str) -> bool:
-    """Return whether a pattern matches the name of each secret option; False for what only Java understands."""
+    """Return whether a pattern matches the name of each secret option in any case, as far as Python understands it."""
     try:
-        return bool(pattern) and all(re.search(pattern, name) for name in _secret_names())
+        return bool(pattern) and all(
+            re.search(pattern, name) and re.search(pattern, name.upper()) for name in _secret_names()
+        )
     except re.error:
         return secrets_pattern() in pattern
 

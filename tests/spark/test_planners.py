@@ -1,4 +1,4 @@
-"""What the processes of Spark's driver send beside their answer: PySpark's workers as they are, without a JVM.
+"""What the processes of Spark's driver send and log beside their answer: PySpark's workers as they are, without a JVM.
 
 A Spark whose workers send no empty profile needs none of `withhold_empty_profiles`; the first test fails there.
 """
@@ -6,12 +6,13 @@ A Spark whose workers send no empty profile needs none of `withhold_empty_profil
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from connectors.core.datasource import ConnectorSource
+from connectors.core.datasource import ConnectorSource, showing_secrets
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
 from connectors.pubsub.datasource import PubSubDataSource
@@ -85,3 +86,44 @@ def test_filters_that_are_pushed_send_no_empty_profile() -> None:
         kafka.create_topic("orders", 2)
         options = {"kafka.bootstrap.servers": kafka.endpoint, "subscribe": "orders"}
         assert sends_no_update(push_filters(KafkaDataSource(CaseInsensitiveDict(options))))
+
+
+SECRETS: list[tuple[type[ConnectorSource], dict[str, str], str]] = [
+    (KafkaDataSource, READS[0][1], "kafka.sasl.password"),
+    (KinesisDataSource, {**READS[1][1], "awsAccessKey": "env:SHOP_SECRET"}, "awsSecretKey"),
+    (PubSubDataSource, {**READS[2][1], "spoolLocation": "s3://shop/spool", "spoolKeyId": "id"}, "spoolSecret"),
+]
+
+
+@pytest.mark.parametrize(("source", "options", "secret"), SECRETS)
+@pytest.mark.parametrize("place", ["", "env:SHOP_SECRET", "file:"])
+def test_a_session_that_hides_nothing_is_warned_of_a_secret_that_is_given_itself_and_of_no_other(
+    source: type[ConnectorSource],
+    options: dict[str, str],
+    secret: str,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SHOP_SECRET", "canary-71b")
+    file = tmp_path / "secret"
+    file.write_text("canary-71b")
+    given = {**options, secret: f"file:{file}" if place == "file:" else place or "canary-71b"}
+    create(showing_secrets(source), given)
+    logged = capsys.readouterr().err
+    assert ("[SPARK_SHOWS_SECRETS]" in logged) is (not place)
+    assert (secret.lower() in logged.lower()) is (not place)
+    assert "canary-71b" not in logged
+    create(source, given)
+    assert "SPARK_SHOWS_SECRETS" not in capsys.readouterr().err
+
+
+def test_a_sink_in_a_session_that_hides_nothing_is_warned_of_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    source, options, column = WRITES[0]
+    rows = StructType([StructField(column, BinaryType())])
+    for streaming in (True, False):
+        plan_write(showing_secrets(source), {**options, "kafka.sasl.password": "canary-71b"}, rows, streaming=streaming)
+        logged = capsys.readouterr().err
+        assert "[SPARK_SHOWS_SECRETS] kafka_py: the option kafka.sasl.password" in logged
+        assert "canary-71b" not in logged

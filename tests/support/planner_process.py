@@ -48,7 +48,7 @@ class Created:
 
 
 def run_planner(worker: str, request: bytes, conf: Mapping[str, str] | None = None) -> bytes:
-    """Return all that a worker of ``pyspark.sql.worker`` answers."""
+    """Return all that a worker of ``pyspark.sql.worker`` answers; what it logs goes to standard error."""
     prelude = io.BytesIO()
     _write(f"{sys.version_info.major}.{sys.version_info.minor}".encode(), prelude)
     _write(b"/nowhere", prelude)
@@ -63,6 +63,7 @@ def run_planner(worker: str, request: bytes, conf: Mapping[str, str] | None = No
     command = python_command("-m", __name__, worker)
     whole = prelude.getvalue() + request + end.getvalue()
     done = subprocess.run(command, input=whole, capture_output=True, check=False, timeout=120, env=python_environment())
+    sys.stderr.write(done.stderr.decode())
     assert done.returncode == 0, (done.stderr.decode(), done.stdout)
     return done.stdout
 

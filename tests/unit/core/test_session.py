@@ -41,17 +41,28 @@ class Session:
         self.conf = conf
 
 
-def hide(settings: Settings) -> None:
+def hide(settings: Settings) -> bool:
     session: Any = Session(settings)
-    _hide_secrets(session)
+    return _hide_secrets(session)
 
 
-def test_where_secrets_cannot_be_hidden_one_warning_names_env_and_file(caplog: pytest.LogCaptureFixture) -> None:
-    settings = Settings(fixed=True)
-    hide(settings)
-    hide(settings)
-    assert caplog.text.count("[SPARK_SHOWS_SECRETS] ") == 1
-    assert "Give secrets as env:NAME or file:PATH." in caplog.text
+def test_a_session_that_lets_nothing_be_set_hides_no_secret_and_no_line_is_logged_yet(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert not hide(Settings(fixed=True))
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("pattern", [".*", "(?i).*", "(?i)key|sasl|ssl|secre|sessiontoke|credentials|externalid"])
+def test_a_session_whose_pattern_matches_every_secret_option_hides_them_and_is_not_changed(pattern: str) -> None:
+    settings = Settings(fixed=True, spark_sql_redaction_options_regex=pattern)
+    assert hide(settings)
+    assert settings.values == {"spark.sql.redaction.options.regex": pattern}
+
+
+@pytest.mark.parametrize("pattern", ["(?i)url", "password", "[a-z]", "\\p{Alpha}+(?<", ""])
+def test_a_session_whose_pattern_misses_a_secret_option_does_not_hide_it(pattern: str) -> None:
+    assert not hide(Settings(fixed=True, spark_sql_redaction_options_regex=pattern))
 
 
 def test_what_a_session_hides_already_stays_hidden_and_ours_is_added_once() -> None:
@@ -61,12 +72,9 @@ def test_what_a_session_hides_already_stays_hidden_and_ours_is_added_once() -> N
     assert settings.values == {"spark.sql.redaction.options.regex": f"{secrets_pattern()}|(?i)shop.*"}
 
 
-def test_over_spark_connect_a_session_that_is_registered_again_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_over_spark_connect_a_session_that_is_registered_again_still_hides_them() -> None:
     settings = ConnectSettings(fixed=False)
     session: Any = Session(settings)
-    _hide_secrets(session)
-    _hide_secrets(session)
+    assert _hide_secrets(session)
+    assert _hide_secrets(session)
     assert settings.values == {"spark.sql.redaction.options.regex": secrets_pattern()}
-    assert "SPARK_SHOWS_SECRETS" not in caplog.text
