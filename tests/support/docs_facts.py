@@ -169,7 +169,8 @@ def import_violations(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
                 yield f"{module} promises no {name}"
         elif module.split(".")[0] in {"pyspark", "tools"}:
             found = importlib.import_module(module)
-            if name and not hasattr(found, name):
+            is_module = hasattr(found, "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None
+            if name and not hasattr(found, name) and not is_module:
                 yield f"{module} has no {name}"
 
 

@@ -34,7 +34,7 @@ class PlainSource(DataSource):
     def schema(self) -> StructType:
         return StructType([StructField("value", BinaryType())])
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's interface
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's interface
         return DataSourceStreamReader()
 
 

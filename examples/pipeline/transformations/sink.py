@@ -10,9 +10,7 @@ from connectors import register
 spark = SparkSession.active()
 register(spark)  # definition files are loaded in no order, and another call changes nothing
 
-dp.create_sink(
-    "clicks_by_kafka", "kafka_py", {"kafka.bootstrap.servers": os.environ["SHOP_KAFKA"], "topic": "clicks"}
-)
+dp.create_sink("clicks_by_kafka", "kafka_py", {"kafka.bootstrap.servers": os.environ["SHOP_KAFKA"], "topic": "clicks"})
 
 
 @dp.append_flow(target="clicks_by_kafka")
