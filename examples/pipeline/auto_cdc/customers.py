@@ -1,4 +1,4 @@
-"""Customers as the last change of each leaves them, from a compacted topic. Needs Spark 4.2, and tables that take MERGE.
+"""Customers as the last change of each leaves them, from a compacted topic; for Spark 4.2 and tables that take MERGE.
 
 No part of spark-pipeline.yml: docs/how-to/pipelines.md says which tables were tried.
 """

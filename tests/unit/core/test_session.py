@@ -72,7 +72,7 @@ def test_what_a_session_hides_already_stays_hidden_and_ours_is_added_once() -> N
     assert settings.values == {"spark.sql.redaction.options.regex": f"{secrets_pattern()}|(?i)shop.*"}
 
 
-def test_over_spark_connect_a_session_that_is_registered_again_still_hides_them() -> None:
+def test_over_spark_connect_a_session_that_is_registered_again_is_not_warned_of() -> None:
     settings = ConnectSettings(fixed=False)
     session: Any = Session(settings)
     assert _hide_secrets(session)
