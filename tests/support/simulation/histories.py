@@ -177,6 +177,8 @@ class LedgerWatch:
             if "admit" in record:
                 record["admit"] = [SegmentEntry.from_json(value) for value in record["admit"]]
             self._state = self._state.apply(record)
+        if "free" in record:
+            assert record["free"][0] <= self._state.runs_through, "rows were freed whose ids are in no durable run"
         if "commit" in record:
             assert record["commit"] in self._world.asked, "a commit was recorded that nobody asked for"
             self._model.commit(record["commit"])
