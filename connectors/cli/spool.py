@@ -38,7 +38,7 @@ SpoolLocation = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-_REACH = {"endpoint", "allowinsecure", "credentialsfile"}
+_REACH = {"endpoint", "allowinsecure", "credentialsfile", "credentialprovider"}
 _COLOURS = {"damage": "red", "loss": "yellow", "note": "dim"}
 
 
@@ -175,8 +175,8 @@ def delete_subscriptions_command(
 ) -> None:
     """Delete the Pub/Sub subscriptions that filled a spool, after the last run of its query.
 
-    Refused while a query or a fetcher uses the spool. Of the options, endpoint, allowInsecure and credentialsFile say
-    how the service is reached, as for the query. The spool and its rows stay; wipe deletes them.
+    Refused while a query or a fetcher uses the spool. Of the options, endpoint, allowInsecure, credentialsFile and
+    credentialProvider say how the service is reached, as for the query. The spool and its rows stay; wipe deletes them.
     """
     with _spool_at(location, json=json) as root, _admin("repair").unused(root) as identity:
         connector = connector_of(identity.connector)

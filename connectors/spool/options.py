@@ -31,6 +31,7 @@ from connectors.core.options.kinds import (
     is_loopback,
 )
 from connectors.core.options.outages import OutageOptions
+from connectors.core.options.providers import credential_provider
 from connectors.spool.store.base import StoreAccess, parse_object_url
 
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
@@ -128,6 +129,12 @@ class ObjectStoreOptions:
         default=None,
         sensitive=True,
     )
+    spool_credential_provider: str | None = credential_provider(
+        "spoolCredentialProvider",
+        "what obstore's credential_provider returns for the store's cloud: a dict with expires_at and the keys or the "
+        "token. For s3 also what credentialProvider of the format kinesis takes, for gs Google credentials, for az a "
+        "credential of azure-identity",
+    )
     take_over: bool = option(
         "takeOver",
         BOOLEAN,
@@ -147,6 +154,7 @@ class ObjectStoreOptions:
             self.spool_secret,
             self.spool_session_token,
             None if self.spool_credentials_file is None else str(self.spool_credentials_file),
+            self.spool_credential_provider,
         )
 
 
@@ -169,11 +177,16 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         "spoolSecret": (options.spool_secret, ("s3", "az")),
         "spoolSessionToken": (options.spool_session_token, ("s3",)),
         "spoolCredentialsFile": (options.spool_credentials_file, ("gs",)),
+        "spoolCredentialProvider": (options.spool_credential_provider, ("s3", "gs", "az")),
     }
     for name, (value, kinds) in options_of_kinds.items():
         if value is not None and kind not in kinds:
             why = f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}"
             raise conflict(connector, name, "spoolLocation", why, "Leave it out.")
+    for name in ("spoolSecret", "spoolSessionToken", "spoolCredentialsFile"):
+        if options.spool_credential_provider is not None and options_of_kinds[name][0] is not None:
+            why = "both give credentials"
+            raise conflict(connector, "spoolCredentialProvider", name, why, "Give one of them.")
     if options.spool_endpoint is not None and options.spool_credentials_file is not None:
         why = "the endpoint of a spool on gs is an emulator, which takes no credentials"
         raise conflict(connector, "spoolCredentialsFile", "spoolEndpoint", why, "Leave one of them out.")

@@ -12,6 +12,7 @@ from connectors.core.errors import OptionError
 from connectors.core.options import transport
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, SECRET, STRING, Kind, Secret
+from connectors.core.options.providers import credential_provider
 
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
 _HOST: Final = r"(?:[a-z0-9-]+\.)*{}(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
@@ -104,6 +105,12 @@ class AwsAccessOptions:
         default=None,
         aliases=("awsProfile",),
     )
+    credential_provider: str | None = credential_provider(
+        "credentialProvider",
+        "botocore's metadata of refreshable credentials (a dict of access_key, secret_key, token and expiry_time), "
+        "credentials or a session of boto3, or obstore's dict for S3",
+        instead_of=("serviceCredential", "credentialProviderClass", "kinesis.credentialProviderClass"),
+    )
     role_arn: str | None = option(
         "roleArn",
         ROLE,
@@ -147,8 +154,14 @@ def check_access(options: AwsAccessOptions, where: str) -> None:
         if not (text.isascii() and text.isprintable() and " " not in text):
             what = f"The option {name} has a character that no key has: white space, or none of ASCII"
             raise OptionError("OPTION_ILLEGAL", what, where, "Give the key without it.")
-    if options.profile is not None and options.access_key is not None:
-        raise conflict(where, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
+    sources = {
+        "credentialProvider": options.credential_provider,
+        "profile": options.profile,
+        "awsAccessKey": options.access_key,
+    }
+    given = [name for name, value in sources.items() if value is not None]
+    if given[1:]:
+        raise conflict(where, given[0], given[1], "both give credentials", "Give one of them.")
     for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
         if value is not None and options.role_arn is None:
             raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", where, "Give the role.")

@@ -23,7 +23,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_of
-from connectors.core.options.kinds import BOOLEAN, SECRET, Kind, option_text
+from connectors.core.options.kinds import BOOLEAN, IMPORT_PATH, SECRET, SECRET_ARGUMENT, Kind, option_text
 
 SPARK_KEYS: Final = frozenset({"path", "checkpointlocation", "queryname"})
 """Keys, lower-cased, that Spark itself adds to a source's or a sink's options (seen in traces of Spark 4.3)."""
@@ -88,8 +88,8 @@ class Option:
         return value
 
     def hides(self, text: str) -> bool:
-        """Return whether a value may hold a secret, as a URL with a user's name in it does."""
-        return self.sensitive or ("://" in text and "@" in text)
+        """Return whether a value may hold a secret, as a URL with a user's name or an argument ``?token=`` does."""
+        return self.sensitive or ("://" in text and "@" in text) or SECRET_ARGUMENT.search(text) is not None
 
     def shown(self, text: str) -> str:
         """Return a value for an error: quoted, cut when long, hidden when it may hold a secret."""
@@ -262,7 +262,8 @@ def _unknown(cls: type, key: str, connector: str) -> OptionError:
     for declared in options:
         if lowered in map(str.lower, declared.instead_of):
             what = f"The option {key} is not supported"
-            return OptionError("OPTION_UNKNOWN", what, connector, f"Use {declared.name} instead.")
+            how = f" Give {declared.legal}." if declared.kind is IMPORT_PATH else ""  # it was a class of another language
+            return OptionError("OPTION_UNKNOWN", what, connector, f"Use {declared.name} instead.{how}")
     owner = next((owner for owner, other in owners.items() if other is not cls and lowered in _names(other)), None)
     if owner is not None:
         advice = f"It is an option of {owner}: give it there."

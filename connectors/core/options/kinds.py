@@ -45,6 +45,9 @@ _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]*)")
 CUT_FROM_URL: Final = re.compile(r"[?#\x00-\x1f\x7f]")
 """What ends the path of a URL, or is left out of it in silence."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+SECRET_ARGUMENT: Final = re.compile(r"[?&][^=&]*(?:secret|passw|token|key)[^=&]*=", re.IGNORECASE)
+"""An argument after ``?`` that is named like a secret."""
+_IMPORT_PATH: Final = re.compile(r"[^\s:?]+:[^\s:?]+(?:\?(?:[^\s?&=]+=[^\s?&]*(?:&|$))+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,14 @@ def _parse_path(text: str) -> Path:
     return path
 
 
+def _parse_import_path(text: str) -> str:
+    if SECRET_ARGUMENT.search(text):
+        raise ValueError("an argument is named like a secret, and plans show it")
+    if not _IMPORT_PATH.fullmatch(text):
+        raise ValueError("it names no class or function of a module")
+    return text
+
+
 STRING: Final = Kind("string", "a text that is not empty", _parse_string)
 INTEGER: Final = Kind("integer", "a whole number", _parse_integer)
 FLOAT: Final = Kind("number", "a number", _parse_float)
@@ -162,6 +173,10 @@ BYTES: Final = Kind("size", "a size such as 65536, 64kb, 16mb or 4g (1 kb is 102
 DURATION: Final = Kind("duration", "a duration with its unit, such as 500ms, 10s, 5m, 12h or 7d", _parse_duration)
 """Seconds, as a float."""
 PATH: Final = Kind("path", "an absolute path or a file: URL", _parse_path)
+IMPORT_PATH: Final = Kind(
+    "import path", "module:Class or module:function, with ?name=value after it for arguments", _parse_import_path
+)
+"""What is imported where it is needed."""
 SECRET: Final = Kind("secret", "the secret, or env:NAME or file:PATH that hold it", Secret)
 """Resolved where the options are parsed, which is on the driver."""
 

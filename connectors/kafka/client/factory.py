@@ -7,7 +7,6 @@ The package is imported with the first client: that takes 0.1 s or more, and tas
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
+from connectors.core.options.providers import PERMANENT, load
 from connectors.kafka.client.errors import AUTHENTICATION, connector_error, gone, setting_refused
 from connectors.kafka.client.log import LOGGER
 from connectors.kafka.offsets import refuse_nul
@@ -46,8 +46,6 @@ _NOT_OF_ADMINS: Final = ("fetch.", "queued.", "session.", "heartbeat.", "trans",
 _TOKEN_POLLS: Final = 500
 _TOKEN_POLL_SECONDS: Final = 0.01
 _SHORT: Final = 500
-_PERMANENT: Final = (AttributeError, FileNotFoundError, ImportError, LookupError, NameError, PermissionError, TypeError)
-"""What a provider raises that is wrong in itself; everything else may be the network, and may pass."""
 _SECRET: Final = re.compile(
     r"""((?:secret|passw\w*|token|assertion|signature|credential|\bkey)["']?\s*[=:]\s*["']?)[^\s"'&,;)}]+"""
     r"""|(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}|\beyJ[\w-]+\.[\w.-]+""",
@@ -141,15 +139,10 @@ class TokenCallback:
     """What librdkafka calls when it needs a token; ``path`` is the ``module:Class`` that gives them."""
 
     def __init__(self, path: str) -> None:
-        self._where = f"tokenProvider={path}"
-        module, _, name = path.partition(":")
+        self._where = f"tokenProvider={path.partition('?')[0]}"
+        make = load(path, "tokenProvider", "KAFKA_TOKEN_PROVIDER")
         try:
-            provider = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            what = f"The class {path} cannot be imported: {error}"
-            raise OptionError("KAFKA_TOKEN_PROVIDER", what, "tokenProvider") from None
-        try:
-            self._provider = provider()
+            self._provider = make()
         except Exception as error:  # noqa: BLE001 - a class of the user's may raise anything
             raise self._failed(error) from None
         self._called = False
@@ -189,7 +182,7 @@ class TokenCallback:
 
     def _failed(self, error: Exception) -> ConnectorError:
         text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
-        kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
+        kind = CredentialsError if isinstance(error, PERMANENT) else ServiceUnavailableError
         return kind("KAFKA_TOKEN_FAILED", f"There is no token: {type(error).__name__}: {text}", self._where)
 
     def serve_first(self, client: Any) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import Option, conflict, declared_options, option, resolve_secret
-from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, is_loopback, option_text
+from connectors.core.options.kinds import IMPORT_PATH, SECRET, Kind, Secret, is_loopback, option_text
 from connectors.core.options.outages import RETRY_TIMEOUT, OutageOptions
 from connectors.core.options.transport import refuse_plaintext
 from connectors.core.retry import OutageRule
@@ -89,11 +89,13 @@ class KafkaClientOptions(OutageOptions):
     )
     token_provider: str | None = option(
         "tokenProvider",
-        STRING,
-        "For SASL OAUTHBEARER, such as MSK IAM: module:Class. The class is made without arguments, on the driver and "
-        "in each worker; its method token() returns the token and the time it expires, in seconds since 1970, and "
-        "after these, if it likes, the principal and a dict of extensions.",
+        IMPORT_PATH,
+        "For SASL OAUTHBEARER, such as MSK IAM: module:Class, with arguments if it takes any, as in "
+        "tokens:MskTokens?region=eu-west-1. The driver and each worker make one; its method token() returns the token "
+        "and the time it expires, in seconds since 1970, and after these, if it likes, the principal and a dict of "
+        "extensions.",
         default=None,
+        instead_of=("credentialProvider", "serviceCredential", "databricks.serviceCredential"),
     )
 
 
@@ -326,8 +328,6 @@ def _sasl_mechanism(plain: Mapping[str, str]) -> str:
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse an authentication by tokens that nothing gives: the client would wait for them without a word."""
     mechanism = _sasl_mechanism(plain)
-    if provider is not None and ":" not in provider:
-        raise illegal("The option tokenProvider names no class", "Give module:Class.")
     if provider is not None and mechanism != "OAUTHBEARER":
         why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
         action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, Self
 
 import grpc
@@ -26,7 +25,13 @@ from connectors.core.options.declaration import parse_options
 from connectors.core.retry import OutageRule, wait_out
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.errors import AckFailures, RpcCall, connector_error, topic_deleted
-from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
+from connectors.pubsub.options.client import (
+    Credentials,
+    PubSubClientOptions,
+    Transport,
+    client_credentials,
+    connection_transport,
+)
 
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
@@ -259,7 +264,7 @@ class PubSubClient:
     def __init__(
         self,
         transport: Transport,
-        credentials: Path | ServiceAccount | None = None,
+        credentials: Credentials = None,
         *,
         outage_rule: OutageRule = ONE_ATTEMPT,
         sleep: Callable[[float], object] = time.sleep,
@@ -394,10 +399,10 @@ class PubSubClient:
 
 
 def delete_subscription(subscription: str, raw: Mapping[str, str]) -> None:
-    """Delete a subscription, reached as ``endpoint``, ``credentialsFile`` and ``allowInsecure`` in `raw` say."""
+    """Delete a subscription, reached as ``endpoint``, ``allowInsecure`` and the credentials in `raw` say."""
     options = parse_options(PubSubClientOptions, raw, os.environ, FORMAT)
     transport = connection_transport(options, os.environ)
-    with PubSubClient(transport, options.credentials_file, outage_rule=options.outage_rule) as client:
+    with PubSubClient(transport, client_credentials(options), outage_rule=options.outage_rule) as client:
         client.delete_subscription(subscription)
 
 
@@ -427,7 +432,7 @@ def _failures_in(error: Any) -> AckFailures | None:
     return AckFailures(transient, permanent) if transient or permanent else None
 
 
-def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:
+def _open_channel(transport: Transport, credentials: Credentials) -> grpc.Channel:
     options: list[tuple[str, int]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),

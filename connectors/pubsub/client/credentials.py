@@ -4,28 +4,82 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import google.auth
+import google.auth.credentials
 import grpc
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.grpc import AuthMetadataPlugin
 from google.auth.transport.requests import Request
 
-from connectors.core.errors import CredentialsError
+from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.options.providers import Provider, token_of
 from connectors.pubsub import FORMAT
-from connectors.pubsub.options.client import ServiceAccount
+from connectors.pubsub.options.client import Credentials, ServiceAccount
 
+_EXPECTED: Final = "google.auth.credentials.Credentials, or a dict of token and expires_at"
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address, no secret
 
 
-def tls_credentials(source: Path | ServiceAccount | None) -> grpc.ChannelCredentials:
+def tls_credentials(source: Credentials) -> grpc.ChannelCredentials:
     """Build a channel's credentials from these, or the default ones; an error shows no text of another library."""
     make_plugin: Any = AuthMetadataPlugin  # comes without types
-    plugin = make_plugin(_load(source), Request())
+    request = Request()
+    if isinstance(source, Provider):
+        provided = _Provided(source)
+        provided.refresh(request)  # now, since gRPC would make a transient error of any failure
+        plugin = _QuietPlugin(make_plugin(provided, request))
+    else:
+        plugin = make_plugin(_load(source), request)
     return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
+
+
+class _Provided(google.auth.credentials.Credentials):
+    """Credentials whose token a provider gives, each time it is about to expire."""
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._provider = provider
+
+    def refresh(self, request: Any) -> None:
+        """Ask the provider; raises as it does."""
+        result = self._provider()
+        if isinstance(result, google.auth.credentials.Credentials):
+            self.token, self.expiry = self._provider.attempt(lambda: _refreshed(result, request))
+            self._quota_project_id = result.quota_project_id
+            return
+        if not isinstance(result, Mapping):
+            raise self._provider.refuse(f"a {type(result).__name__}", _EXPECTED)
+        answer = token_of(self._provider, result)
+        expiry = answer["expires_at"]
+        # Google's library has times of UTC without a zone.
+        self.token, self.expiry = answer["token"], expiry and expiry.astimezone(UTC).replace(tzinfo=None)
+
+
+def _refreshed(credentials: Any, request: Any) -> tuple[str, datetime | None]:
+    scope: Any = google.auth.credentials.with_scopes_if_required  # comes without types
+    scoped = scope(credentials, _SCOPES)
+    if hasattr(scoped, "with_always_use_jwt_access"):
+        scoped = scoped.with_always_use_jwt_access(always_use_jwt_access=True)
+    scoped.refresh(request)
+    return scoped.token, scoped.expiry
+
+
+class _QuietPlugin(grpc.AuthMetadataPlugin):
+    """A plugin whose failure gRPC does not log: it would log it with a traceback for each call."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    def __call__(self, context: Any, callback: Any) -> None:
+        try:
+            self._plugin(context, callback)
+        except ConnectorError as error:
+            callback(None, error)
 
 
 def _load(source: Path | ServiceAccount | None) -> Any:

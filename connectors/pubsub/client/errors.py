@@ -32,6 +32,9 @@ _PULL_ROLE: Final = "roles/pubsub.subscriber"
 _PLUGIN_FAILED: Final = "Getting metadata from plugin failed"
 _OAUTH_REFUSED: Final = re.compile(r"invalid_(request|client|grant|scope)|unauthorized_client|unsupported_grant_type")
 
+_PROVIDER: Final = re.compile(r"\[CREDENTIAL_PROVIDER.*", re.DOTALL)
+"""How the error of a credential provider stands in the text of gRPC: it is ours, without secrets."""
+
 _CERTIFICATE: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|Peer name .* is not in peer certificate|Hostname Verif")
 """How gRPC, and the client of token endpoints, say that they do not trust a certificate; the status is UNAVAILABLE."""
 
@@ -163,12 +166,15 @@ def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
 
 
 def _no_token(call: RpcCall, detail: str) -> ConnectorError:
+    where = f"{call.method} at {call.transport.target}"
+    if (provider := _PROVIDER.search(detail)) is not None:
+        return ServiceUnavailableError(
+            "PUBSUB_TOKEN_UNAVAILABLE", "The credentials gave no access token", where, provider[0]
+        )
     # The text of the token endpoint may hold secrets, so it is not shown.
     if _OAUTH_REFUSED.search(detail):
         return _unauthenticated("The credentials were refused when a token was asked for", call)
-    return ServiceUnavailableError(
-        "PUBSUB_TOKEN_UNAVAILABLE", "The credentials gave no access token", f"{call.method} at {call.transport.target}"
-    )
+    return ServiceUnavailableError("PUBSUB_TOKEN_UNAVAILABLE", "The credentials gave no access token", where)
 
 
 def _unauthenticated(what: str, call: RpcCall) -> CredentialsError:

@@ -15,6 +15,7 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, PATH, Kind, is_loopback
 from connectors.core.options.outages import OutageOptions
+from connectors.core.options.providers import Provider, credential_provider
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import PROJECT
 
@@ -91,11 +92,26 @@ class PubSubClientOptions(OutageOptions):
         "the service can read under this path: driver and fetchers of a source, all executors of a sink. Application "
         "default credentials when absent.",
         default=None,
-        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
+        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId"),
         sensitive=True,
+    )
+    credential_provider: str | None = credential_provider(
+        "credentialProvider",
+        "google.auth.credentials.Credentials, or a dict of token and expires_at, as obstore's for Google",
+        instead_of=("serviceCredential",),
     )
     transport: Transport = GOOGLE
     """Derived from endpoint, allowInsecure and the environment."""
+
+
+Credentials = Path | ServiceAccount | Provider | None
+"""What calls by TLS authenticate with: a key file, its key, a provider; None for application default credentials."""
+
+
+def client_credentials(options: PubSubClientOptions) -> Path | Provider | None:
+    """Return the credentials that source and sink both may have."""
+    path = options.credential_provider
+    return options.credentials_file if path is None else Provider(path)
 
 
 def decide_transport(endpoint: str | None, emulator: str | None, *, allow_insecure: bool) -> Transport:
@@ -166,8 +182,18 @@ def connection_transport(
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
     )
-    if options.credentials_file is not None:
-        credentials_option = "credentialsFile"
+    given = [
+        name
+        for name, value in (
+            ("credentialProvider", options.credential_provider),
+            ("credentialsFile", options.credentials_file),
+            (credentials_option, credentials_option),
+        )
+        if name is not None and value is not None
+    ]
+    if given[1:]:
+        raise conflict(FORMAT, given[0], given[1], "both give credentials", "Give one of them.")
+    credentials_option = given[0] if given else None
     if transport.local:
         _check_emulator(transport, credentials_option, by_environment=options.endpoint is None)
     elif credentials_option is not None and not transport.secure:

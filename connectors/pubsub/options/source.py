@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from connectors.core.options.declaration import conflict, option, refined
 from connectors.core.options.kinds import INTEGER, SECRET, STRING, Secret, choice
 from connectors.pubsub import FORMAT
-from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
+from connectors.pubsub.options.client import (
+    Credentials,
+    PubSubClientOptions,
+    ServiceAccount,
+    client_credentials,
+    connection_transport,
+)
 from connectors.pubsub.options.kinds import (
     ATTRIBUTE,
     DELETE_ON_STOP,
@@ -164,9 +169,9 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
         return None if self.topic_id is None else full_path(self.project, "topics", self.topic_id)
 
     @property
-    def credentials(self) -> Path | ServiceAccount | None:
+    def credentials(self) -> Credentials:
         if self.client_email is None or self.private_key is None:
-            return self.credentials_file
+            return client_credentials(self)
         return ServiceAccount(
             self.client_email, self.private_key.reveal(), self.client_id or "", self.private_key_id or ""
         )

@@ -23,15 +23,14 @@ from connectors.core.errors import ConnectorError
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.processes.pool import Pool
 from connectors.core.retry import Backoff
+from connectors.pubsub.options.client import client_credentials
 from connectors.pubsub.sink.rows import publish_requests
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from connectors.pubsub.client.client import PubSubClient
-    from connectors.pubsub.options.client import Transport
+    from connectors.pubsub.options.client import Credentials, Transport
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns
 
@@ -210,8 +209,8 @@ class Publisher:
             self._ready.append(second)
 
 
-_clients: Final[Pool[tuple[Transport, Path | None], PubSubClient]] = Pool(lambda client: client.close())
-"""The idle clients of this worker, by transport and key file."""
+_clients: Final[Pool[tuple[Transport, Credentials], PubSubClient]] = Pool(lambda client: client.close())
+"""The idle clients of this worker, by transport and credentials."""
 
 
 def publish_batches(
@@ -220,7 +219,7 @@ def publish_batches(
     """Publish all rows of some batches, wait until the service has acknowledged them, and return their number."""
     from connectors.pubsub.client.client import PubSubClient  # noqa: PLC0415 - tasks that read load no grpc
 
-    key = options.transport, options.credentials_file
+    key = options.transport, client_credentials(options)
     client = _clients.acquire(key) or PubSubClient(*key)
     publisher = Publisher(client, options, f"partition {stamp.partition}")
     rows = 0

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
+from connectors.core.options.providers import Provider
 from connectors.core.retry import Backoff
 from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures, topic_deleted
@@ -73,6 +74,7 @@ class PubSubFetchSettings:
     transport: Transport
     credentials_file: str | None = None
     service_account: ServiceAccount | None = None
+    credential_provider: str | None = None
     streams: int = 4
     ack_deadline_seconds: int = 60
     max_outstanding_bytes: int = 0
@@ -272,7 +274,8 @@ class PubSubFetch(FetchTarget[Received, Received]):
         parsed = self._settings = from_json(settings, PubSubFetchSettings, "settings")
         self._context = context
         key_file = None if parsed.credentials_file is None else Path(parsed.credentials_file)
-        credentials = parsed.service_account or key_file
+        provider = None if parsed.credential_provider is None else Provider(parsed.credential_provider)
+        credentials = provider or parsed.service_account or key_file
         channels = -(-parsed.streams // _STREAMS_A_CHANNEL)
         self._clients = [PubSubClient(parsed.transport, credentials) for _ in range(channels)]
         self._client_id = secrets.token_hex(16)

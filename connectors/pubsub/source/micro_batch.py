@@ -86,6 +86,7 @@ def feed_of(options: PubSubReadOptions, info: SubscriptionInfo | None, horizon: 
         transport=options.transport,
         credentials_file=str(credentials) if isinstance(credentials, Path) else None,
         service_account=credentials if isinstance(credentials, ServiceAccount) else None,
+        credential_provider=options.credential_provider,
         streams=options.streams,
         ack_deadline_seconds=min(max(deadline, 10), 600),
         max_outstanding_bytes=options.max_outstanding_bytes,

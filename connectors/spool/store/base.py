@@ -232,6 +232,7 @@ class StoreAccess:
     """How to reach an object store. None: from the environment, as the store's own tools have it.
 
     For Azure `key_id` and `secret` are the name and the key of the account; `credentials_file` is Google's.
+    `credential_provider` is the import path of code that gives the credentials.
     """
 
     endpoint: str | None = None
@@ -240,6 +241,7 @@ class StoreAccess:
     secret: Secret | None = None
     session_token: Secret | None = None
     credentials_file: str | None = None
+    credential_provider: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with the secrets in it, for a pipe between processes; never to be shown."""

@@ -16,13 +16,15 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolError
+from connectors.core.aws.provided import NEVER, keys_of
+from connectors.core.errors import AccessDeniedError, ConnectorError, CredentialsError, SpoolError
+from connectors.core.options.providers import Provider, token_of
 from connectors.spool.errors import foreign_file
 from connectors.spool.store.base import ObjectUrl, StoreAccess, Version
 
@@ -45,11 +47,13 @@ _MACHINE = re.compile(
 """Where machines of AWS, Google and Azure get the credentials of their roles, which are used when none are given."""
 _LATER = re.compile(r"status code: (429|5\d\d)")
 _ENDPOINT_VARIABLES = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST", "az": "AZURE_STORAGE_ENDPOINT"}
+_AZURE_SCOPE = "https://storage.azure.com/.default"
+_AZURE_SECRETS = ("access_key", "sas_token")
 _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[^?#]*)?")
 
 
-def connect(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> Any:
-    """Return the store of obstore for a bucket; raises `ValueError` and what obstore raises for its settings."""
+def connect(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any], provider: Any = None) -> Any:
+    """Return the store of obstore for a bucket; `provider` is called for its credentials. Raises `ValueError` and what obstore raises for its settings."""
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)
@@ -61,6 +65,8 @@ def connect(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any]) -> 
     elif endpoint.startswith("http:"):
         raise ValueError("plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true")
     common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": retries}
+    if provider is not None:
+        common["credential_provider"] = provider
     if url.kind == "s3":
         config = {
             "endpoint": access.endpoint,
@@ -95,8 +101,11 @@ class ObjectClient:
         self._url = url
         self._access = access
         self._answered = False
+        path = access.credential_provider
+        self._credentials = None if path is None else _StoreCredentials(url.kind, path)
         try:
-            self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}))
+            provider = () if self._credentials is None else (self._credentials,)
+            self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}), *provider)
         except (exceptions.BaseError, ValueError, TypeError) as error:
             what = f"The object store cannot be used as it is configured: {self._said(error)}"
             raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url)) from None
@@ -218,6 +227,9 @@ class ObjectClient:
 
     def _failed(self, error: Exception, name: str) -> NoReturn:
         where, host = f"{self._url}/{name}", socket.gethostname()
+        failure = None if self._credentials is None else self._credentials.failure
+        if failure is not None:
+            raise OSError(errno.ETIMEDOUT, str(failure), where) if failure.transient else failure from None
         if isinstance(error, exceptions.PermissionDeniedError):
             what = f"The object store does not allow the host {host} to do this: {self._said(error)}"
             raise AccessDeniedError("SPOOL_ACCESS_DENIED", what, where) from None
@@ -244,6 +256,46 @@ class ObjectClient:
             text = text.replace(self._access.key_id, "***")
         shown = _QUERY.sub(r"\1?...", text)[:_MESSAGE_CHARACTERS]
         return f"{type(error).__name__}: {shown}"
+
+
+class _StoreCredentials:
+    """What obstore calls for credentials, and again five minutes before they expire."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        self._kind, self._provider = kind, Provider(path, "spoolCredentialProvider")
+        self.failure: ConnectorError | None = None
+        """Why the last call failed: obstore would show the text of the provider's error."""
+
+    def __call__(self) -> dict[str, Any]:
+        try:
+            credentials = self._s3() if self._kind == "s3" else self._token()
+        except ConnectorError as error:
+            self.failure = error
+            raise
+        self.failure = None
+        return credentials
+
+    def _s3(self) -> dict[str, Any]:
+        keys = keys_of(self._provider, self._provider())
+        expiry = None if keys["expiry_time"] == NEVER else keys["expiry_time"]
+        names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "token": "token"}
+        return {name: keys[own] for name, own in names.items()} | {"expires_at": expiry}
+
+    def _token(self) -> dict[str, Any]:
+        """Return the dict of obstore for Google or Azure; credentials of their own libraries are asked for a token."""
+        result = self._provider()
+        if self._kind == "gs" and callable(getattr(result, "refresh", None)):
+            result = self._provider.attempt(lambda: _google_token(result))
+        elif self._kind == "az" and callable(getattr(result, "get_token", None)):
+            token = self._provider.attempt(lambda: result.get_token(_AZURE_SCOPE))
+            result = {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
+        return token_of(self._provider, result, *(_AZURE_SECRETS if self._kind == "az" else ()))
+
+
+def _google_token(credentials: Any) -> dict[str, Any]:
+    from obstore.auth.google import GoogleCredentialProvider  # noqa: PLC0415 - it imports Google's library
+
+    return dict(GoogleCredentialProvider(credentials)())
 
 
 def _emulator_key(endpoint: str) -> str:

@@ -12,14 +12,16 @@ from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 from botocore.config import Config
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
 from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsError
 from botocore.loaders import Loader, create_loader
 from botocore.session import Session
 
 from connectors.core.aws.access import AwsAccessOptions, refuse_plaintext
 from connectors.core.aws.errors import refuses_keys
+from connectors.core.aws.provided import boto_credentials, keys_of
 from connectors.core.errors import ConnectorError
+from connectors.core.options.providers import Provider
 
 T = TypeVar("T")
 
@@ -114,12 +116,29 @@ def open_session(options: AwsAccessOptions, service: AwsService) -> Session:
             options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
         )
     find = partial(_find, service.credentials_error)
-    credentials = find(session.get_credentials)
+    if options.credential_provider is None:
+        credentials = find(session.get_credentials)
+    else:
+        credentials = _from_provider(Provider(options.credential_provider))
     if options.role_arn is not None:
         credentials = _role_credentials(session, options, options.role_arn, credentials)
     if credentials is not None:
         session._credentials = _Credentials(credentials, find)  # noqa: SLF001 - as its providers do; it has no setter
     return session
+
+
+def _from_provider(provider: Provider) -> Any:
+    """Return credentials that ask a provider before they expire; those of boto3 refresh themselves."""
+    result = provider()
+    own = provider.attempt(partial(boto_credentials, result))
+    if own is not None:
+        return _Credentials(own, provider.attempt)
+
+    def metadata(answer: Any) -> dict[str, Any]:
+        keys = keys_of(provider, answer)
+        return {**keys, "expiry_time": keys["expiry_time"].isoformat()}
+
+    return RefreshableCredentials.create_from_metadata(metadata(result), lambda: metadata(provider()), provider.option)
 
 
 @cache

@@ -21,7 +21,7 @@ def refused(raw: dict[str, str], environ: dict[str, str] | None = None) -> Optio
     return caught.value
 
 
-@pytest.mark.parametrize("key", ["clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"])
+@pytest.mark.parametrize("key", ["clientEmail", "clientId", "privateKey", "privateKeyId"])
 def test_credentials_of_the_closed_product_are_refused_by_the_sink_with_ours(key: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_write_options({"topicid": "projects/shop/topics/orders", key.lower(): "do-not-show"}, {})
@@ -31,7 +31,7 @@ def test_credentials_of_the_closed_product_are_refused_by_the_sink_with_ours(key
 
 def test_a_credential_that_no_option_takes_is_refused_with_ours() -> None:
     error = refused(LEAST | {"servicecredential": "do-not-show"})
-    assert "Use credentialsFile instead." in str(error)
+    assert "Use credentialProvider instead. Give module:Class" in str(error)
     assert "do-not-show" not in str(error)
 
 

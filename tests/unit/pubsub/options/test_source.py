@@ -375,7 +375,7 @@ def test_a_service_account_by_options_is_what_its_key_file_would_hold() -> None:
             "OPTION_CONFLICT",
             ["clientEmail", "allowInsecure"],
         ),
-        ({**ACCOUNT, "servicecredential": "x"}, "OPTION_UNKNOWN", ["serviceCredential", "credentialsFile"]),
+        ({**ACCOUNT, "servicecredential": "x"}, "OPTION_UNKNOWN", ["serviceCredential", "credentialProvider"]),
     ],
 )
 def test_half_an_account_and_one_too_many_are_refused(raw: dict[str, str], code: str, names: list[str]) -> None:
