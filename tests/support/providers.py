@@ -181,3 +181,18 @@ def line_break() -> dict[str, Any]:
 
 
 NO_FUNCTION = without_expiry
+
+
+def account_key() -> dict[str, Any]:
+    return {"access_key": "Y2FuYXJ5LTU5YzBkZQ==", "expires_at": None}
+
+
+def sas_token() -> dict[str, Any]:
+    return {"sas_token": f"sv=1&sig={CANARY}", "expires_at": None}
+
+
+def recovering(log: str) -> dict[str, Any]:
+    """Fail once."""
+    if _called(log) == 1:
+        raise TimeoutError(CANARY)
+    return without_expiry()

@@ -262,7 +262,9 @@ def _unknown(cls: type, key: str, connector: str) -> OptionError:
     for declared in options:
         if lowered in map(str.lower, declared.instead_of):
             what = f"The option {key} is not supported"
-            how = f" Give {declared.legal}." if declared.kind is IMPORT_PATH else ""  # it was a class of another language
+            how = (
+                f" Give {declared.legal}." if declared.kind is IMPORT_PATH else ""
+            )  # it was a class of another language
             return OptionError("OPTION_UNKNOWN", what, connector, f"Use {declared.name} instead.{how}")
     owner = next((owner for owner, other in owners.items() if other is not cls and lowered in _names(other)), None)
     if owner is not None:

@@ -118,13 +118,13 @@ def token_of(provider: Provider, result: Any, *others: str) -> dict[str, Any]:
     Raises an `OptionError` for anything else.
     """
     names = ("token", *others)
-    expected = f"a dict of {' or '.join(names)}, and expires_at: a datetime in UTC, or None"
+    expected = f"a dict of {' or '.join(names)} and expires_at (a datetime in UTC, or None)"
     if not isinstance(result, Mapping):
         raise provider.refuse(f"a {type(result).__name__}", expected)
     name = next((name for name in names if result.get(name)), None)
     expiry = result.get("expires_at")
-    if name is None or not isinstance(expiry, datetime | None):
-        raise provider.refuse(f"a dict that is not {expected}", expected)
+    if name is None or "expires_at" not in result or not isinstance(expiry, datetime | None):
+        raise provider.refuse("a dict without one of its entries, or with another type of it", expected)
     if expiry is not None and expiry.tzinfo is None:
         expiry = expiry.replace(tzinfo=UTC)
     return {name: result[name], "expires_at": expiry}

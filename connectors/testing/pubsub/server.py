@@ -71,6 +71,10 @@ class PubSubServer(PubSubKnobs):
         seed: decides which messages a fraction strikes, and the order of ids; by default a new one each time.
         event_limit: how many events are kept; 0 keeps none, and counts on.
         keep_acked_messages: how many acked messages each subscription keeps for `redeliver`.
+        tls: the server's side of TLS, which clients then have to use; None for plaintext.
+
+    Attributes:
+        authorizations: how each call by TLS authenticates, in order.
     """
 
     def __init__(
@@ -81,7 +85,10 @@ class PubSubServer(PubSubKnobs):
         seed: int | None = None,
         event_limit: int = 500_000,
         keep_acked_messages: int = 100_000,
+        tls: grpc.ServerCredentials | None = None,
     ) -> None:
+        self.authorizations: list[str] = []
+        self._tls = tls
         self.seed = secrets.randbits(32) if seed is None else seed
         """Give it to a new server to have the same faults strike the same messages."""
         self._port = port
@@ -111,9 +118,13 @@ class PubSubServer(PubSubKnobs):
         if self._server is not None:
             return
         executor = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="pubsub-server")
-        server = grpc.server(executor, self._handlers, options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
+        watch = [] if self._tls is None else [_Authorizations(self.authorizations)]
+        server = grpc.server(executor, self._handlers, watch, _OPTIONS, _MAX_CALLS)
         try:
-            self._port = server.add_insecure_port(self.endpoint)
+            if self._tls is None:
+                self._port = server.add_insecure_port(self.endpoint)
+            else:
+                self._port = server.add_secure_port(self.endpoint, self._tls)
         except RuntimeError as error:
             executor.shutdown()
             raise ServiceUnavailableError(
@@ -139,6 +150,17 @@ class PubSubServer(PubSubKnobs):
 
     def _command(self, name: str, /, **arguments: object) -> Any:
         return self._commands.run(name, arguments)
+
+
+class _Authorizations(grpc.ServerInterceptor):
+    """Records how calls authenticate."""
+
+    def __init__(self, record: list[str]) -> None:
+        self._record = record
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        self._record += [value for key, value in handler_call_details.invocation_metadata if key == "authorization"]
+        return continuation(handler_call_details)
 
 
 class PubSubServerProcess(PubSubControl):

@@ -366,3 +366,13 @@ def test_29_keys_of_a_file_that_no_request_can_hold_are_not_shown(server: Kinesi
     with pytest.raises(ConnectorError) as caught:
         client_without_keys(server, profile="shop").describe("orders")
     assert "canary" not in str(caught.value)
+
+
+def test_29_a_role_is_assumed_by_the_keys_of_a_provider(server: KinesisServer, sts: Sts, files: Path) -> None:
+    role = {"roleArn": ROLE, "stsEndpoint": sts.url, "numRetries": "0"}
+    provider = "tests.support.providers:"
+    client_without_keys(server, credentialProvider=f"{provider}botocore_dict", **role).describe("orders")
+    assert [call.access_key for call in server.calls()] == ["ASIAROLE1"]
+    with pytest.raises(ServiceUnavailableError, match="CREDENTIAL_PROVIDER_FAILED"):
+        client_without_keys(server, credentialProvider=f"{provider}failing", **role).describe("orders")
+    assert len(sts.asked) == 1
