@@ -11,7 +11,7 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -24,9 +24,16 @@ from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUna
 from connectors.core.options.kinds import is_loopback
 from connectors.registry.errors import schema_unusable
 from connectors.registry.lookups import Lookup
-from connectors.registry.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
+from connectors.registry.oauth import OAuthTokens
+from connectors.registry.options import (
+    CA_OPTION,
+    CERTIFICATE_OPTION,
+    BearerSource,
+    RegistryOptions,
+    registry_option_error,
+)
 
-_TRANSIENT: Final = {408, 425, 429, 500, 502, 503, 504, *range(520, 530)}
+_TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504, *range(520, 530)})
 """Those that Confluent's clients ask again after, and what proxies answer for a server that they cannot reach."""
 _MOST_BYTES: Final = 4 << 20
 _MOST_REDIRECTS: Final = 5
@@ -62,6 +69,12 @@ class RegistryClient:
             self._headers["Authorization"] = f"Basic {user_info}"
         elif options.token is not None:
             self._headers["Authorization"] = f"Bearer {options.token.reveal()}"
+        cloud = {"target-sr-cluster": options.logical_cluster, "Confluent-Identity-Pool-Id": options.identity_pool}
+        self._headers |= {name: value for name, value in cloud.items() if value is not None}
+        self._tokens = None
+        if options.bearer_source is BearerSource.OAUTHBEARER:
+            self._tokens = OAuthTokens(options, self._ask_for_token, _TRANSIENT)
+            self._token_context = _token_context(options)
         self._context = _tls_context(options)
 
     def get(self, lookup: Lookup, **query: str) -> Any:
@@ -91,11 +104,7 @@ class RegistryClient:
             causes = list(_causes(error))
             why = str(causes[-1])
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-                raise ConnectorError(
-                    "SCHEMA_REGISTRY_UNTRUSTED",
-                    f"The certificate of the schema registry is not trusted: {why}",
-                    self._address,
-                ) from None
+                raise _untrusted("schema registry", causes[-1], self._address) from None
             raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
         if request.content and status in _REFUSALS:
             raise self._refused(status, body, what)
@@ -111,17 +120,49 @@ class RegistryClient:
     def _run(self, request: _Request, what: str) -> tuple[int, bytes]:
         loop = asyncio.new_event_loop()
         try:
-            return loop.run_until_complete(self._follow(request, what))
+            return loop.run_until_complete(self._authenticated(request, what))
         finally:
             loop.close()  # asyncio.run would also wait for a name server that does not answer
 
-    async def _follow(self, request: _Request, what: str) -> tuple[int, bytes]:
-        url = home = httpx2.URL(self._address + request.path)
-        # Plain http to this machine may hold the authentication, which a proxy on another one must not see.
-        own = home.scheme == "http" and is_loopback(home.host) and "Authorization" in self._headers
-        proxy = None if own or proxy_bypass(home.host) else getproxies().get(home.scheme)
+    async def _authenticated(self, request: _Request, what: str) -> tuple[int, bytes]:
+        """Make a request; by a token of OAuth that is refused, once more with a new one."""
+        if self._tokens is None:
+            return await self._follow(request, what, self._headers)
+        token = await self._tokens.get()
+        status, body = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
+        if status == HTTPStatus.UNAUTHORIZED:
+            token = await self._tokens.get(refused=token)
+            status, body = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
+        return status, body
+
+    async def _ask_for_token(self, url: str, headers: Mapping[str, str], form: bytes) -> tuple[int, bytes]:
+        place = httpx2.URL(url)
         client = httpx2.AsyncClient(
-            verify=self._context, headers=self._headers, timeout=None, trust_env=False, proxy=proxy
+            verify=self._token_context, timeout=None, trust_env=False, proxy=_proxy(place, authenticates=True)
+        )
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                client,
+                client.stream("POST", place, content=form, headers=dict(headers)) as response,
+            ):
+                return response.status_code, await _body(response, "token")
+        except TimeoutError:
+            why = f"no whole response within {self._timeout:g} s"
+        except (httpx2.HTTPError, OSError, ImportError, ValueError) as error:
+            causes = list(_causes(error))
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+                raise _untrusted("token endpoint", causes[-1], url) from None
+            why = f"{type(error).__name__}: {causes[-1]}"
+        raise ServiceUnavailableError(
+            "SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint cannot be asked for a token: {why}", url
+        )
+
+    async def _follow(self, request: _Request, what: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        url = home = httpx2.URL(self._address + request.path)
+        proxy = _proxy(home, authenticates="Authorization" in headers)
+        client = httpx2.AsyncClient(
+            verify=self._context, headers=dict(headers), timeout=None, trust_env=False, proxy=proxy
         )
         async with asyncio.timeout(self._timeout), client:
             for _ in range(_MOST_REDIRECTS + 1):
@@ -156,7 +197,8 @@ class RegistryClient:
                 "SCHEMA_REGISTRY_ACCESS_DENIED",
                 f"The schema registry refuses access to {what} (HTTP {status})",
                 self._address,
-                "Give basic.auth.user.info or bearer.auth.token of someone who may read it.",
+                "Give basic.auth.user.info or bearer.auth.token of someone who may read it, or check the rights of the "
+                "client and of the identity pool.",
             )
         if status == HTTPStatus.NOT_FOUND:
             return SourceGoneError(
@@ -175,6 +217,30 @@ class RegistryClient:
         )
 
 
+def _untrusted(peer: str, cause: BaseException, where: str) -> ConnectorError:
+    return ConnectorError("SCHEMA_REGISTRY_UNTRUSTED", f"The certificate of the {peer} is not trusted: {cause}", where)
+
+
+def _proxy(url: httpx2.URL, *, authenticates: bool) -> str | None:
+    """Return the proxy for a URL, of the environment.
+
+    Plain http to this machine may hold the authentication, which a proxy on another one must not see.
+    """
+    own = url.scheme == "http" and is_loopback(url.host) and authenticates
+    return None if own or proxy_bypass(url.host) else getproxies().get(url.scheme)
+
+
+def _token_context(options: RegistryOptions) -> ssl.SSLContext:
+    """Trust the authorities of the system, and that of the registry; the client's certificate is for the registry."""
+    context = ssl.create_default_context()
+    if options.ca_file is not None:
+        try:
+            context.load_verify_locations(options.ca_file)
+        except (OSError, ValueError) as error:
+            raise _unreadable(CA_OPTION, options.ca_file, error) from None
+    return context
+
+
 def _tls_context(options: RegistryOptions) -> ssl.SSLContext:
     name, path = CA_OPTION, options.ca_file
     try:
@@ -185,13 +251,17 @@ def _tls_context(options: RegistryOptions) -> ssl.SSLContext:
             password = "" if options.key_password is None else options.key_password.reveal()
             context.load_cert_chain(path, options.key_file, password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise registry_option_error(
-            name,
-            f"cannot be {path!r}: nothing usable can be read from it, or from its key ({why})",
-            "Give PEM files that are on driver and executors, and the password where there is one.",
-        ) from None
+        raise _unreadable(name, path, error) from None
     return context
+
+
+def _unreadable(name: str, path: str | None, error: Exception) -> ConnectorError:
+    why = getattr(error, "strerror", None) or type(error).__name__
+    return registry_option_error(
+        name,
+        f"cannot be {path!r}: nothing usable can be read from it, or from its key ({why})",
+        "Give PEM files that are on driver and executors, and the password where there is one.",
+    )
 
 
 async def _body(response: httpx2.Response, what: str) -> bytes:

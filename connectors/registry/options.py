@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar, Final, Self
 from urllib.parse import urlsplit
 
@@ -25,12 +26,20 @@ _SUBJECT: Final = "schema.registry.subject"
 _PREFIXES: Final = (_PREFIX, "schema.registry.")
 _USER_INFO: Final = f"{_PREFIX}basic.auth.user.info"
 _BEARER: Final = f"{_PREFIX}bearer.auth.token"
+_BEARER_SOURCE: Final = f"{_PREFIX}bearer.auth.credentials.source"
+_CLIENT_ID: Final = f"{_PREFIX}bearer.auth.client.id"
+_CLIENT_SECRET: Final = f"{_PREFIX}bearer.auth.client.secret"
+_SCOPE: Final = f"{_PREFIX}bearer.auth.scope"
+_TOKEN_URL: Final = f"{_PREFIX}bearer.auth.issuer.endpoint.url"
+_CLUSTER: Final = f"{_PREFIX}bearer.auth.logical.cluster"
+_POOL: Final = f"{_PREFIX}bearer.auth.identity.pool.id"
 _SOURCE_NAME: Final = f"{_PREFIX}basic.auth.credentials.source"
 CA_OPTION: Final = f"{_PREFIX}ssl.ca.location"
 CERTIFICATE_OPTION: Final = f"{_PREFIX}ssl.certificate.location"
 _KEY: Final = f"{_PREFIX}ssl.key.location"
 _KEY_PASSWORD: Final = f"{_PREFIX}ssl.key.password"
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+"""What a header can hold as one word."""
 
 
 def _parse_address(text: str) -> str:
@@ -50,6 +59,34 @@ def _parse_source(text: str) -> str:
     return text
 
 
+def _parse_token_url(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in {"http", "https"} or not url.hostname or not TOKEN.fullmatch(text) or url.fragment:
+        raise ValueError("it is no http or https URL")
+    if "@" in url.netloc:
+        raise ValueError("it holds a user's name; give bearer.auth.client.id instead")
+    return text
+
+
+def _parse_word(text: str) -> str:
+    if not TOKEN.fullmatch(text):
+        raise ValueError("it is empty, or a header cannot hold it")
+    return text
+
+
+class BearerSource(StrEnum):
+    """Where bearer tokens come from, as Confluent's clients name it."""
+
+    OAUTHBEARER = "oauthbearer"
+    STATIC_TOKEN = "static_token"  # noqa: S105 - a name
+
+
+def _parse_bearer_source(text: str) -> BearerSource:
+    if text.upper() not in BearerSource.__members__:
+        raise ValueError("this pack has no other way to a token")
+    return BearerSource[text.upper()]
+
+
 def _parse_type(text: str) -> str:
     if text.lower() != "confluent":
         raise ValueError("this function reads no messages of another one")
@@ -59,6 +96,9 @@ def _parse_type(text: str) -> str:
 _TYPE: Final = Kind("choice", "confluent or glue", _parse_type)
 _ADDRESS: Final = Kind("URL", "an http:// or https:// URL", _parse_address)
 _SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
+_BEARER_SOURCES: Final = Kind("string", "OAUTHBEARER or STATIC_TOKEN", _parse_bearer_source)
+_WORD: Final = Kind("string", "a text of ASCII without white space", _parse_word)
+_ENDPOINT: Final = Kind("URL", "an https:// URL; http:// only for this machine", _parse_token_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +137,56 @@ class RegistryOptions:
         aliases=("basic.auth.user.info",),
     )
     token: Secret | None = option(_BEARER, SECRET, "A bearer token.", default=None, aliases=("bearer.auth.token",))
+    bearer_source: BearerSource | None = option(
+        _BEARER_SOURCE,
+        _BEARER_SOURCES,
+        "Where bearer tokens come from. OAUTHBEARER: from bearer.auth.issuer.endpoint.url, by the client credentials "
+        "grant; a new one is asked for when a fifth of its life is left. STATIC_TOKEN: bearer.auth.token. When absent, "
+        "it follows from these options.",
+        default=None,
+        aliases=("bearer.auth.credentials.source",),
+    )
+    client_id: str | None = option(
+        _CLIENT_ID, _WORD, "For OAUTHBEARER: the client's id.", default=None, aliases=("bearer.auth.client.id",)
+    )
+    client_secret: Secret | None = option(
+        _CLIENT_SECRET,
+        SECRET,
+        "For OAUTHBEARER: the client's secret.",
+        default=None,
+        aliases=("bearer.auth.client.secret",),
+    )
+    scope: str | None = option(
+        _SCOPE,
+        STRING,
+        "For OAUTHBEARER: the scopes to ask for, with spaces between them.",
+        default=None,
+        aliases=("bearer.auth.scope",),
+    )
+    token_url: str | None = option(
+        _TOKEN_URL,
+        _ENDPOINT,
+        "For OAUTHBEARER: the token endpoint of the identity provider. Its certificate must descend from an authority "
+        "of the system, or of ssl.ca.location. Redirects are not followed.",
+        default=None,
+        aliases=("bearer.auth.issuer.endpoint.url",),
+    )
+    logical_cluster: str | None = option(
+        _CLUSTER,
+        _WORD,
+        "With a bearer token for Confluent Cloud: the registry's logical cluster, such as lsrc-abc123; it is sent as "
+        "target-sr-cluster.",
+        default=None,
+        aliases=("bearer.auth.logical.cluster",),
+    )
+    identity_pool: str | None = option(
+        _POOL,
+        _WORD,
+        "With a bearer token for Confluent Cloud: the identity pool, or several with commas between them; it is sent "
+        "as Confluent-Identity-Pool-Id. Without it Confluent Cloud picks by its rules.",
+        default=None,
+        aliases=("bearer.auth.identity.pool.id",),
+    )
     credentials_source: str | None = option(
         _SOURCE_NAME,
         _SOURCE,
@@ -190,16 +280,23 @@ class RegistryOptions:
 def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
     """Parse the dictionary passed as schemaRegistry; raises OptionError, also for options that contradict another."""
     options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
-    if options.user_info is not None and options.token is not None:
-        raise conflict(_REGISTRY, _USER_INFO, _BEARER, "a request has one authentication", "Give one of them.")
-    if options.user_info is not None or options.token is not None:
-        refuse_plaintext(
-            options.address,
-            f"With {_USER_INFO if options.user_info else _BEARER} the option {_URL}",
-            _REGISTRY,
-            "Give an https:// address, or allow it with the option allow.insecure=true.",
-            allowed=options.allow_insecure,
-        )
+    logins = [
+        name
+        for name, value in ((_USER_INFO, options.user_info), (_BEARER, options.token), *_of_oauth(options).items())
+        if value is not None
+    ]
+    if logins[1:] and (options.user_info is not None or options.token is not None):
+        raise conflict(_REGISTRY, logins[0], logins[1], "a request has one authentication", "Give one of them.")
+    options = _checked_bearer(options)
+    if logins:
+        for url, name in ((options.address, _URL), (options.token_url or "", _TOKEN_URL)):
+            refuse_plaintext(
+                url,
+                f"With {logins[0]} the option {name}",
+                _REGISTRY,
+                "Give an https:// address, or allow it with the option allow.insecure=true.",
+                allowed=options.allow_insecure,
+            )
     tls = (
         (CA_OPTION, options.ca_file),
         (CERTIFICATE_OPTION, options.certificate_file),
@@ -219,11 +316,43 @@ def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
         )
     if options.user_info is not None and options.user_info.reveal().find(":") < 1:
         raise registry_option_error(_USER_INFO, "must be a user, a colon and a password", "Give user:password.")
-    if options.token is not None and not _TOKEN.fullmatch(options.token.reveal()):
+    if options.token is not None and not TOKEN.fullmatch(options.token.reveal()):
         raise registry_option_error(
             _BEARER, "holds white space, or a character that is not ASCII", "Give the token alone."
         )
     return options
+
+
+def _of_oauth(options: RegistryOptions) -> dict[str, object]:
+    return {
+        _CLIENT_ID: options.client_id,
+        _CLIENT_SECRET: options.client_secret,
+        _TOKEN_URL: options.token_url,
+        _SCOPE: options.scope,
+    }
+
+
+def _checked_bearer(options: RegistryOptions) -> RegistryOptions:
+    """Return the options with the source of bearer tokens; raise an `OptionError` if something is missing for it."""
+    needed = _of_oauth(options)
+    source = options.bearer_source
+    if source is None and any(value is not None for value in needed.values()):
+        source = BearerSource.OAUTHBEARER
+    if source is BearerSource.OAUTHBEARER:
+        if options.token is not None:
+            why = "OAUTHBEARER asks for tokens itself"
+            raise conflict(_REGISTRY, _BEARER_SOURCE, _BEARER, why, f"Leave {_BEARER} out.")
+        missing = [name for name, value in needed.items() if value is None and name != _SCOPE]
+        if missing:
+            what = f"The option {missing[0]} is required for bearer tokens of OAUTHBEARER"
+            raise OptionError("OPTION_MISSING", what, _REGISTRY, f"Give {', '.join(missing)}.")
+    elif source is BearerSource.STATIC_TOKEN and options.token is None:
+        what = f"The option {_BEARER} is required for bearer tokens of STATIC_TOKEN"
+        raise OptionError("OPTION_MISSING", what, _REGISTRY, "Give the token.")
+    for name, value in ((_CLUSTER, options.logical_cluster), (_POOL, options.identity_pool)):
+        if value is not None and source is None and options.token is None:
+            raise conflict(_REGISTRY, name, _BEARER_SOURCE, "it goes with a bearer token", "Give both.")
+    return replace(options, bearer_source=source)
 
 
 def split_registry(

@@ -15,6 +15,7 @@ import re
 import ssl
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -104,6 +105,12 @@ class SchemaRegistryServer:
         authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
         fail_serialized: the HTTP status of each request for a serialized schema, as of registries without them; or 0.
+        clients: ids and secrets of the clients that get tokens at ``/token``, whose URL is ``token_url``.
+        token_seconds: how long a token lives; the registry refuses it afterwards.
+        tokens: the tokens that were given, in order; take one out, and the registry refuses it.
+        token_forms: the form of each request for a token.
+        required_headers: headers that each request to the registry must have, such as ``target-sr-cluster``.
+        headers: the headers of each request to the registry, with names in lower case.
         registers_id_only: whether the response to a registration is the id alone, as of older registries.
     """
 
@@ -111,6 +118,12 @@ class SchemaRegistryServer:
         self.requests: list[str] = []
         self.authorizations: list[str | None] = []
         self.credentials: str | None = None
+        self.clients: dict[str, str] = {}
+        self.token_seconds = 3600.0
+        self.tokens: dict[str, float] = {}
+        self.token_forms: list[dict[str, str]] = []
+        self.required_headers: dict[str, str] = {}
+        self.headers: list[dict[str, str]] = []
         self.fail_serialized = 0
         self.registers_id_only = False
         self._responses: dict[str, _Response] = {}
@@ -124,6 +137,7 @@ class SchemaRegistryServer:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self.address = f"{'http' if tls is None else 'https'}://{host}:{self._server.server_port}"
+        self.token_url = f"{self.address}/token"
 
     def __enter__(self) -> Self:
         """Start serving."""
@@ -235,17 +249,49 @@ class SchemaRegistryServer:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                registry._answer(self, json.loads(body))
+                if urlsplit(self.path).path == "/token":
+                    registry._answer_token(self, body.decode())
+                else:
+                    registry._answer(self, json.loads(body))
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class's name
                 """Print nothing."""
 
         return Handler
 
+    def _answer_token(self, request: BaseHTTPRequestHandler, body: str) -> None:
+        """Give a token by the client credentials grant, as of RFC 6749."""
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        login = (request.headers.get("Authorization") or "").removeprefix("Basic ")
+        name, _, secret = base64.b64decode(login).decode().partition(":")
+        with self._lock:
+            self.token_forms.append(form)
+            response = self._responses.get("/token")
+        if response is not None:
+            self._write(request, response)
+        elif form.get("grant_type") != "client_credentials":
+            _send(request, 400, {"error": "unsupported_grant_type"})
+        elif not secret or self.clients.get(name) != secret:
+            _send(request, 401, {"error": "invalid_client", "error_description": f"no client {name} with {secret}"})
+        else:
+            token = f"token-{len(self.token_forms)}-{uuid.uuid4().hex}"
+            self.tokens[token] = time.monotonic() + self.token_seconds
+            answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.token_seconds}
+            _send(request, 200, answer)
+
+    def _accepts(self, headers: Mapping[str, str]) -> bool:
+        if any(headers.get(name.lower()) != value for name, value in self.required_headers.items()):
+            return False
+        authorization = headers.get("authorization", "")
+        if self.clients:
+            return self.tokens.get(authorization.removeprefix("Bearer "), 0.0) > time.monotonic()
+        return self.credentials is None or authorization == self.credentials
+
     def _answer(self, request: BaseHTTPRequestHandler, posted: dict[str, Any] | None = None) -> None:
         with self._lock:
             self.requests.append(request.path if posted is None else f"POST {request.path}")
             self.authorizations.append(request.headers.get("Authorization"))
+            self.headers.append({name.lower(): value for name, value in request.headers.items()})
             response = self._responses.get(urlsplit(request.path).path, self._responses.get("*"))
             failure = self._failures.pop(0) if self._failures else None
         if failure == 0:
@@ -255,7 +301,7 @@ class SchemaRegistryServer:
             self._write(request, response)
         elif failure is not None:
             _send(request, failure, {"error_code": failure * 100, "message": "told to fail"})
-        elif self.credentials is not None and request.headers.get("Authorization") != self.credentials:
+        elif not self._accepts({name.lower(): value for name, value in request.headers.items()}):
             _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
         else:
             self._answer_rightly(request, posted)

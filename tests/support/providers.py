@@ -127,6 +127,7 @@ def google_credentials(log: str = "", seconds: str = "3600") -> Any:
 
     class Fixed(Google):
         def refresh(self, request: Any) -> None:
+            assert callable(request)
             self.token = f"{CANARY}-{_called(log)}"
             self.expiry = datetime.now(UTC).replace(tzinfo=None) + timedelta(seconds=float(seconds))
 
@@ -138,7 +139,10 @@ def google_credentials(log: str = "", seconds: str = "3600") -> Any:
 
 
 def failing(kind: str = "RuntimeError", log: str = "", good: str = "0") -> dict[str, Any]:
-    """Fail with a secret in the text, after so many good calls whose keys last twelve minutes: botocore wants new ones, and takes these."""
+    """Fail with a secret in the text, after so many good calls.
+
+    Their keys last twelve minutes: botocore asks for new ones, and goes on with these if there are none.
+    """
     number = _called(log)
     if number <= int(good):
         return _metadata(number, timedelta(minutes=12))

@@ -45,6 +45,7 @@ class _KinesisOptions(TypedDict, total=False):
     consumerARN: str
     consumerMode: Literal["polling", "efo"]
     consumerName: str
+    credentialProvider: str
     deaggregate: Literal["auto", "false"]
     endingPosition: str
     endpointUrl: str
@@ -81,6 +82,7 @@ class _PubsubOptions(TypedDict, total=False):
     availableNowQuiet: str
     clientEmail: str
     clientId: str
+    credentialProvider: str
     credentialsFile: str
     dedupAttribute: str
     dedupEpoch: int
@@ -106,6 +108,7 @@ class _PubsubOptions(TypedDict, total=False):
     retryTimeout: str
     schemaMode: Literal["native", "databricks"]
     segmentCompression: Literal["none", "lz4"]
+    spoolCredentialProvider: str
     spoolCredentialsFile: str
     spoolEndpoint: str
     spoolKeyId: str

@@ -118,7 +118,9 @@ class PubSubServer(PubSubKnobs):
         if self._server is not None:
             return
         executor = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="pubsub-server")
-        watch = [] if self._tls is None else [_Authorizations(self.authorizations)]
+        watch: list[grpc.ServerInterceptor[Any, Any]] = (
+            [] if self._tls is None else [_Authorizations(self.authorizations)]
+        )
         server = grpc.server(executor, self._handlers, watch, _OPTIONS, _MAX_CALLS)
         try:
             if self._tls is None:
@@ -152,7 +154,7 @@ class PubSubServer(PubSubKnobs):
         return self._commands.run(name, arguments)
 
 
-class _Authorizations(grpc.ServerInterceptor):
+class _Authorizations(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Records how calls authenticate."""
 
     def __init__(self, record: list[str]) -> None:

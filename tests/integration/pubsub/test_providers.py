@@ -188,16 +188,16 @@ def test_a_task_that_writes_asks_the_provider(certificates: Path, tmp_path: Path
 @pytest.mark.parametrize("other", [{"credentialsFile": "/key.json"}, {"clientEmail": "a@b.test", "privateKey": "k"}])
 def test_other_credentials_beside_a_provider_conflict(other: dict[str, str]) -> None:
     raw = {"projectId": "shop", "subscriptionId": "orders", "spoolLocation": "/s", "credentialProvider": "shop:token"}
-    with pytest.raises(OptionError, match="OPTION_CONFLICT.*credentialProvider"):
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*credentialProvider"):
         parse_read_options(raw | other, {})
 
 
 def test_a_provider_is_never_used_without_tls() -> None:
     raw = {"topicId": "projects/shop/topics/orders", "credentialProvider": "shop:token"}
     insecure = {"endpoint": "http://pubsub.shop.test:80", "allowInsecure": "true"}
-    with pytest.raises(OptionError, match="OPTION_CONFLICT.*credentialProvider and allowInsecure"):
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*credentialProvider and allowInsecure"):
         parse_write_options(raw | insecure, {})
-    with pytest.raises(OptionError, match="OPTION_CONFLICT.*credentialProvider is given"):
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*credentialProvider is given"):
         parse_write_options(raw, {"PUBSUB_EMULATOR_HOST": "emulator.shop.test:8085"})
 
 

@@ -368,7 +368,8 @@ def test_29_keys_of_a_file_that_no_request_can_hold_are_not_shown(server: Kinesi
     assert "canary" not in str(caught.value)
 
 
-def test_29_a_role_is_assumed_by_the_keys_of_a_provider(server: KinesisServer, sts: Sts, files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_29_a_role_is_assumed_by_the_keys_of_a_provider(server: KinesisServer, sts: Sts) -> None:
     role = {"roleArn": ROLE, "stsEndpoint": sts.url, "numRetries": "0"}
     provider = "tests.support.providers:"
     client_without_keys(server, credentialProvider=f"{provider}botocore_dict", **role).describe("orders")

@@ -222,16 +222,16 @@ def test_a_path_that_names_nothing_is_refused(path: str) -> None:
 @pytest.mark.parametrize("before", ["", "role=a&"])
 def test_an_argument_named_like_a_secret_is_refused_and_not_shown(name: str, before: str) -> None:
     path = f"shop:keys?{before}{name}={CANARY}"
-    with pytest.raises(OptionError, match="OPTION_ILLEGAL.*credentialProvider.*named like a secret") as caught:
+    with pytest.raises(OptionError, match=r"OPTION_ILLEGAL.*credentialProvider.*named like a secret") as caught:
         parse_read_options({"streamName": "orders", "credentialProvider": path}, {})
     assert CANARY not in str(caught.value)
 
 
 @pytest.mark.parametrize("other", [{"awsAccessKey": "AKIA", "awsSecretKey": "x"}, {"profile": "shop"}])
 def test_other_credentials_beside_a_provider_conflict(other: dict[str, str]) -> None:
-    with pytest.raises(OptionError, match="OPTION_CONFLICT.*credentialProvider"):
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*credentialProvider"):
         parse_read_options({"streamName": "orders", "credentialProvider": "shop:keys"} | other, {})
-    with pytest.raises(OptionError, match="OPTION_CONFLICT.*credentialProvider"):
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*credentialProvider"):
         parse_schema_registry({"type": "glue", "credentialProvider": "shop:keys"} | other)
 
 

@@ -171,5 +171,5 @@ def test_the_option_is_for_object_stores_and_conflicts_with_other_secrets() -> N
         {"spoolSessionToken": "t"},
         {"spoolLocation": "gs://spools/a", "spoolCredentialsFile": "/key.json"},
     ):
-        with pytest.raises(OptionError, match="OPTION_CONFLICT.*spoolCredentialProvider"):
+        with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*spoolCredentialProvider"):
             parse(spoolCredentialProvider="shop:keys", **other)
