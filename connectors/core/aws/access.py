@@ -159,9 +159,9 @@ def check_access(options: AwsAccessOptions, where: str) -> None:
         "profile": options.profile,
         "awsAccessKey": options.access_key,
     }
-    given = [name for name, value in sources.items() if value is not None]
-    if given[1:]:
-        raise conflict(where, given[0], given[1], "both give credentials", "Give one of them.")
+    chosen = [name for name, value in sources.items() if value is not None]
+    if chosen[1:]:
+        raise conflict(where, chosen[0], chosen[1], "both give credentials", "Give one of them.")
     for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
         if value is not None and options.role_arn is None:
             raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", where, "Give the role.")

@@ -182,7 +182,7 @@ def connection_transport(
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
     )
-    given = [
+    chosen = [
         name
         for name, value in (
             ("credentialProvider", options.credential_provider),
@@ -191,9 +191,9 @@ def connection_transport(
         )
         if name is not None and value is not None
     ]
-    if given[1:]:
-        raise conflict(FORMAT, given[0], given[1], "both give credentials", "Give one of them.")
-    credentials_option = given[0] if given else None
+    if chosen[1:]:
+        raise conflict(FORMAT, chosen[0], chosen[1], "both give credentials", "Give one of them.")
+    credentials_option = chosen[0] if chosen else None
     if transport.local:
         _check_emulator(transport, credentials_option, by_environment=options.endpoint is None)
     elif credentials_option is not None and not transport.secure:

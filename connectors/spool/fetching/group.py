@@ -141,9 +141,7 @@ class FetcherChild:
         read_end, self._control = os.pipe()
         try:
             self.process = subprocess.Popen(
-                python_command(
-                    "-m", "connectors.spool.fetching.process", folder_of_module(self.plan.target.partition(":")[0])
-                ),
+                python_command("-m", "connectors.spool.fetching.process", *map(folder_of_module, self.plan.modules)),
                 stdin=read_end,
                 stdout=subprocess.PIPE,
                 bufsize=0,

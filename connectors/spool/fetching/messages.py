@@ -79,6 +79,13 @@ class FetchPlan:
     def store_access(self) -> StoreAccess | None:
         return None if self.access is None else StoreAccess.from_json(self.access)
 
+    @property
+    def modules(self) -> list[str]:
+        """The modules that may be a user's: that of the target, and those of credential providers."""
+        nested = [value for value in self.settings.values() if isinstance(value, Mapping)]
+        providers = [one.get("credential_provider") for one in (self.settings, self.access or {}, *nested)]
+        return [path.partition(":")[0] for path in (self.target, *providers) if path]
+
 
 # Commands: what a fetcher process receives.
 

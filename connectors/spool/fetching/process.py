@@ -453,7 +453,7 @@ def main() -> None:
     # What a library prints must not come among the reports.
     reports = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The folder of the target's module comes last, so that no file in it hides a module of Python or of a package.
+    # The folders of a user's modules come last, so that no file in them hides a module of Python or of a package.
     sys.path += [folder for folder in sys.argv[1:] if folder and folder not in sys.path]
     reporter = Reporter(reports)
     code = FetchProcess(sys.stdin.buffer, reporter).run()

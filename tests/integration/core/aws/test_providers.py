@@ -23,6 +23,8 @@ from connectors.testing.kinesis import KinesisServer
 from tests.support import providers
 from tests.support.kinesis_rig import KinesisRig
 from tests.support.providers import CANARY, calls
+from tests.support.spark_protocol.driver import descendants
+from tests.support.waiting import wait_for
 
 MODULE = "tests.support.providers"
 
@@ -133,14 +135,29 @@ def test_no_secret_of_a_provider_is_in_plans_offsets_spool_processes_or_logs(
     shown = [repr(reader).encode(), repr(vars(source)).encode(), pickle.dumps(source), pickle.dumps(reader)]
     with rig.query(**options) as query:
         rig.drain(query, values)
+        fetchers = {*map(str, descendants(query.reader.pid))}
+        if mode == "efo":
+            wait_for(lambda: {*calls(log)} & fetchers)
         for pid in {*calls(log)} - {str(os.getpid())}:
             shown += [Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()]
-    if mode == "efo":
-        assert {*calls(log)} - {str(os.getpid())}, "the fetcher asks by itself"
     shown += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     shown += [text.encode() for text in (caplog.text, *capfd.readouterr())]
     assert {call.access_key[:12] for call in server.calls(stream=rig.stream)} == {"ASIAPROVIDED"}
     assert [text for text in shown if CANARY.encode() in text] == []
+
+
+def test_a_fetcher_imports_a_provider_that_lies_beside_the_job_in_the_present_folder(
+    server: KinesisServer, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys_beside_the_job.py").write_text("from tests.support.providers import without_expiry as keys\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rig = KinesisRig(server, tmp_path)  # type: ignore[arg-type] - the same knobs
+    values = rig.put(5)
+    options = {"consumerMode": "efo", "consumerName": "c", "spoolLocation": str(tmp_path / "spool")}
+    with rig.query(credentialProvider=f"keys_beside_the_job:keys?log={log}", **options) as query:
+        rig.drain(query, values)
+        wait_for(lambda: {*calls(log)} & {*map(str, descendants(query.reader.pid))})
 
 
 # Failures

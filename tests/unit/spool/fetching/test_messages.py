@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import string
 from collections.abc import Mapping
@@ -262,3 +263,11 @@ def test_these_are_the_lines_of_version_1() -> None:
     assert {kind for _, kind, _ in lines} == KINDS.keys()
     for message, kind, content in lines:
         assert encode(message) == json.dumps({"v": 1, kind: content}).encode() + b"\n"
+
+
+def test_a_plan_names_the_modules_of_providers_so_that_a_fetcher_finds_them_beside_the_job() -> None:
+    plan = FetchPlan(target="shop.source:Target", root="/s", spool="a", hash_key=b"")
+    assert plan.modules == ["shop.source"]
+    provided = {"credential_provider": "tokens:google?role=a", "client": {"credential_provider": "keys:Aws"}}
+    plan = dataclasses.replace(plan, settings=provided, access={"credential_provider": "stores:keys"})
+    assert plan.modules == ["shop.source", "tokens", "stores", "keys"]
