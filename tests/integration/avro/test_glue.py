@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,6 +28,7 @@ from connectors.registry.glue.frames import GlueFrame, find_glue_frames
 from tests.support.avro_cases import record
 from tests.support.avro_rig import encode
 from tests.support.glue_rig import KEYS, GlueRig, header
+from tests.support.providers import CANARY, calls
 
 V1 = record("Order", ("id", "int"), ("old", "string"))
 V2 = record(
@@ -396,3 +398,16 @@ def test_a_frame_of_glue_without_a_registry_gets_a_hint() -> None:
     (error,) = errors_of(call, [frame])
     assert error is not None
     assert "It may be in a frame of Glue" in error
+
+
+def test_keys_may_come_from_a_provider(glue: GlueRig, tmp_path: Path) -> None:
+    glue.register("orders", json.dumps(V2))
+    log = tmp_path / "calls"
+    path = f"tests.support.providers:obstore_dict?log={log}"
+    options = {name: text for name, text in glue.options.items() if name not in KEYS} | {"credentialProvider": path}
+    decode_call(None, None, "orders", schema_registry=options)
+    assert len(calls(log)) == 1
+    options["credentialProvider"] = "tests.support.providers:failing?kind=TypeError"
+    with pytest.raises(CredentialsError, match="CREDENTIAL_PROVIDER_FAILED") as caught:
+        decode_call(None, None, "orders", schema_registry=options)
+    assert CANARY not in str(caught.value)

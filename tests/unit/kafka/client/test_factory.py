@@ -207,3 +207,34 @@ def test_a_token_with_a_nul_is_not_given_to_the_client(
     monkeypatch.setattr(Tokens, "token", lambda _: (token, time.time() + 600, principal, extensions))
     with pytest.raises(OptionError, match="KAFKA_NUL"):
         TokenCallback(f"{__name__}:Tokens")("")
+
+
+class TokensOf:
+    """A class with an argument."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+
+    def token(self) -> tuple[str, float, str]:
+        return "a-token", time.time() + 600, self.region
+
+
+def test_a_class_gets_the_arguments_of_its_path() -> None:
+    callback = TokenCallback(f"{__name__}:TokensOf?region=eu-west-1")
+    assert callback("")[2] == "eu-west-1"
+    open_consumer(settings("TokensOf?region=eu-west-1"), {"group.id": "g"}).close()
+
+
+@pytest.mark.parametrize("path", ["no.such:Tokens", f"{__name__}:Nothing", "tests.support.provider_that_breaks:T"])
+def test_code_that_cannot_be_imported_is_named_whatever_it_raises(path: str) -> None:
+    with pytest.raises(OptionError, match=r"^\[KAFKA_TOKEN_PROVIDER\] .*cannot be imported") as caught:
+        TokenCallback(path)
+    assert path in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["databricks.serviceCredential", "serviceCredential", "credentialProvider"])
+def test_what_is_called_otherwise_elsewhere_is_refused_with_the_option_and_its_form(name: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", name: "orders"}
+    with pytest.raises(OptionError, match=r"Use tokenProvider instead\. Give module:Class"):
+        parse_read_options(given, {}, streaming=True)
