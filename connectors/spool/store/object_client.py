@@ -53,7 +53,10 @@ _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[
 
 
 def connect(url: ObjectUrl, access: StoreAccess, retries: Mapping[str, Any], provider: Any = None) -> Any:
-    """Return the store of obstore for a bucket; `provider` is called for its credentials. Raises `ValueError` and what obstore raises for its settings."""
+    """Return the store of obstore for a bucket; `provider` is called for its credentials.
+
+    Raises `ValueError`, and what obstore raises for its settings.
+    """
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)
