@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from connectors.cli.demo.run import DemoPlan, DemoResult, Progress, run_demo
+from connectors.cli.demo.plan import DemoPlan
+from connectors.cli.demo.run import DemoResult, Progress, run_demo
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "demo.svg"
 MESSAGES = 50_000
@@ -53,7 +54,7 @@ def record(messages: int) -> tuple[list[Frame], DemoResult]:
             frames.append(Frame(seconds, progress.stage, progress.published, progress.rows, progress.duplicates))
 
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
-        return frames, run_demo(DemoPlan(Path(folder), messages), show)
+        return frames, run_demo(DemoPlan(Path(folder), messages=messages, kills=1), show)
 
 
 def picture(frames: list[Frame], result: DemoResult) -> str:
@@ -112,8 +113,8 @@ def _bar(name: str, count: int, share: float, colour: str, top: int) -> list[str
 def _table(result: DemoResult) -> str:
     rows = (
         ("published", result.published),
-        ("delivered", result.delivered),
-        ("duplicates dropped", result.duplicates),
+        ("rows read back", result.queries[0].delivered),
+        ("duplicates dropped", result.delivered_again or 0),
         ("lost", result.lost),
         ("doubled", result.doubled),
     )

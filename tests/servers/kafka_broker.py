@@ -384,6 +384,7 @@ def _serve(java: _JavaBroker, folder: Path, endpoints: str, stopping: threading.
         "the listener behind the proxy": proxied,
     }
     addresses = {label: address for label, address in labels.items() if not address.endswith(":0")}
+    addresses["try it in another terminal"] = f"./dev demo kafka --bootstrap {plain}"
     announce(plain, addresses, {"KAFKA_BOOTSTRAP_SERVERS": plain})
     while not stopping.wait(_LOOK_SECONDS):
         if java.process.poll() is not None:

@@ -1,45 +1,147 @@
-"""The demonstration, as a user runs it: killed in the middle, counted by ids; the count sees a planted loss."""
+"""The demonstration, as a user runs it: killed on the way and counted; the count sees a planted loss."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from connectors.cli.demo.run import DemoPlan, run_demo
+from connectors.cli.demo.plan import DemoPlan, ServiceName, Target
+from connectors.cli.demo.run import DemoResult, run_demo
+from connectors.testing.kinesis import KinesisServer
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
 
 pytestmark = pytest.mark.guarantee
 
 ROOT = Path(__file__).parents[2]
-NEVER = 2.0
-MESSAGES = 10_000
+MESSAGES = 2_000
+SECONDS = 280
 
 
-def run_program(*arguments: str) -> tuple[int, dict[str, int], str]:
-    command = [sys.executable, "-m", "connectors.cli", "demo", "--json", "--messages", str(MESSAGES), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=280)
+def program(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "connectors.cli", "demo", *arguments]
+
+
+def counts(result: DemoResult) -> list[tuple[str, int, int, int, int, int, int]]:
+    return [
+        (one.query, one.delivered, one.lost, one.doubled, one.disordered, one.foreign, one.replays_differing)
+        for one in result.queries
+    ]
+
+
+def right(*queries: str, messages: int = MESSAGES) -> list[tuple[str, int, int, int, int, int, int]]:
+    return [(query, messages, 0, 0, 0, 0, 0) for query in queries]
+
+
+def run(folder: Path, service: ServiceName, target: Target | None = None, **more: Any) -> DemoResult:
+    plan = DemoPlan(folder, service, target or Target(), **{"messages": MESSAGES, "kills": 1, "minutes": 4, **more})
+    return run_demo(plan, lambda _: None)
+
+
+def test_pubsub_drops_duplicates_and_the_count_sees_a_planted_loss(tmp_path: Path, seed: int) -> None:
+    record = tmp_path / "record.json"
+    more = ["--messages", str(MESSAGES), "--kills", "2", "--seed", str(seed), "--record", str(record)]
+    done = subprocess.run(
+        program("--json", "--plant-loss", *more), capture_output=True, text=True, check=False, cwd=ROOT, timeout=SECONDS
+    )
     assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 1, done.stderr
+    assert (result["published"], result["lost"], result["doubled"], result["disordered"]) == (MESSAGES, 1, 0, 0), result
+    assert result["delivered_again"] > 0
+    assert (result["seed"], result["kills"][0]["victim"]) == (seed, "driver")
+    assert (result["replays"] > 0, result["replays_differing"]) == (True, 0), result
+    assert json.loads(record.read_text()) == result
+    assert "duplicates dropped" in " ".join(done.stderr.split())
 
 
-def test_the_demo_strikes_out_copies_and_its_count_sees_a_planted_loss() -> None:
-    code, result, shown = run_program("--plant-loss")
-    assert code == 1
-    assert (result["published"], result["lost"], result["doubled"]) == (MESSAGES, 1, 0)
-    assert result["duplicates"] > 0
-    assert result["delivered"] == result["published"] + result["duplicates"]
-    assert result["rows_per_second"] > 0
-    assert "duplicates dropped" in " ".join(shown.split())
+def test_kafka_on_the_mock_cluster_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
+    result = run(tmp_path, ServiceName.KAFKA, seed=seed)
+    assert counts(result) == right("files")
+    assert result.replays > 0
+    assert any("no transactions" in note and "./dev broker" in note for note in result.notes)
+
+
+def test_kinesis_polls_and_fans_out_while_shards_are_split_and_merged(tmp_path: Path, seed: int) -> None:
+    result = run(tmp_path, ServiceName.KINESIS, seed=seed, kills=2)
+    assert counts(result) == right("polling", "fan-out")
+    assert [note.partition(" ")[0] for note in result.notes] == ["Split", "Merge"]
+    assert len(result.kills) == 2
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    with KinesisServer() as server:
+        environment = {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "TMPDIR": str(tmp_path),
+        }
+        process = subprocess.Popen(
+            program("kinesis", "--endpoint", server.url), stderr=subprocess.PIPE, env=environment, cwd=ROOT
+        )
+        give_up_at = time.monotonic() + SECONDS
+        while not list(tmp_path.glob("connectors-demo-*/polling/checkpoint/offsets/0")):
+            assert process.poll() is None
+            assert time.monotonic() < give_up_at
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert server.call_counts()["DeleteStream"] == 1
+        assert list(tmp_path.glob("connectors-demo-*")) == []
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(path)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.long
+def test_kafka_on_a_real_broker_writes_exactly_once_and_removes_its_topics(tmp_path: Path, seed: int) -> None:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - only this test needs it
+
+    with KafkaBroker() as broker:
+        result = run(tmp_path, ServiceName.KAFKA, Target(endpoint=broker.endpoint), seed=seed, kills=3)
+        admin = AdminClient({"bootstrap.servers": broker.endpoint})
+        topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith("connectors-demo")]
+        groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+    assert counts(result) == right("files", "exactly-once")
+    assert (result.left_behind, topics, groups) == ([], [], [])
+
+
+@pytest.mark.long
+def test_kinesis_on_kinesis_local_reads_each_record_once(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := find_kinesis_local().reason:
+        pytest.skip(reason)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    with KinesisLocal() as server:
+        target = Target(endpoint=f"http://{server.endpoint}")
+        result = run(tmp_path, ServiceName.KINESIS, target, seed=seed)
+    assert counts(result) == right("polling", "fan-out")
+    assert result.left_behind == []
 
 
 # ./dev test has both parts: the demonstration above, and the emulator in tests/integration/pubsub/test_emulator.py.
 @pytest.mark.long
-def test_the_demo_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulator: str, tmp_path: Path) -> None:
+def test_pubsub_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulator: str, tmp_path: Path) -> None:
     """Its fetcher dies between durable and ack; the kill of the query is the other test's."""
-    plan = DemoPlan(tmp_path, messages=MESSAGES, endpoint=pubsub_emulator, kill_at=NEVER)
-    result = run_demo(plan, lambda _: None)
-    assert (result.published, result.lost, result.doubled) == (MESSAGES, 0, 0)
-    assert result.duplicates > 0
+    result = run(tmp_path, ServiceName.PUBSUB, Target(endpoint=pubsub_emulator), kills=0)
+    assert counts(result) == right("spool")
+    assert (result.delivered_again or 0) > 0

@@ -1,1 +1,1 @@
-"""The demonstration behind ``connectors demo``: the main job on a real server, killed in the middle, counted by ids."""
+"""The demonstration behind ``connectors demo``: queries on a real server, killed on the way, each message counted."""

@@ -1,12 +1,15 @@
-"""The query of the demo, in a process of its own, so that it can be killed: ``python -m connectors.cli.demo.job``.
+"""The queries of the demo, in a process of their own, so that it can be killed: ``python -m connectors.cli.demo.job``.
 
-It reads its plan as one line of JSON from standard input and streams until the stop file appears; when its input ends,
-the demonstration is gone, and so is it. Its sink keeps one file a batch, named by the batch id and replaced by a
-replay, as an idempotent sink does.
+It reads its plan as one line of JSON from standard input and streams until the file ``stop`` appears; when its input
+ends, the demonstration is gone, and so is it. Each query's sink keeps one file a batch, named by the batch id and
+replaced by a replay, as an idempotent sink does; each write leaves a line with the digest of its rows. While there is
+a file ``hold``, a write waits between the two and Spark's own record that the batch is done: a kill of the driver then
+makes Spark repeat a batch that is in the sink. A query that a kill ended is restarted, as its operator would do.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -24,55 +27,77 @@ from connectors import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 LOG_NAME = "batches.jsonl"
-_POLL_SECONDS = 1
+ERROR_NAME = "error"
+_POLL_SECONDS = 0.2
+_HOLD_SECONDS = 20.0
+_OUR_ERRORS = "connectors.core.errors."
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for half a minute starts sooner without its second compiler."""
 
 
 def sink_files(folder: Path) -> list[Path]:
-    """Return the files of the sink, one a batch."""
+    """Return the files of a query's sink, one a batch, in order."""
     return sorted(folder.glob("*.arrow"), key=lambda path: int(path.stem))
 
 
 def main(plan: Mapping[str, Any]) -> None:
-    """Run the query of a plan, its ``folder`` and ``options``, until the stop file appears or the process is killed."""
-    folder = Path(plan["folder"])
-    sink, stop = folder / "sink", folder / "stop"
-    sink.mkdir(exist_ok=True)
+    """Run the queries of a plan until the file ``stop`` appears or the process is killed."""
+    folder, restarts = Path(plan["folder"]), int(plan["restarts"])
     spark = _session()
     register(spark)
     run = time.time_ns()
+    queries = {number: _start(spark, one, folder, run) for number, one in enumerate(plan["queries"])}
+    while not (folder / "stop").exists():
+        time.sleep(_POLL_SECONDS)
+        for number, query in queries.items():
+            if query.isActive:
+                continue
+            error = str(query.exception() or "it ended by itself")
+            if _OUR_ERRORS in error or not restarts:
+                (folder / ERROR_NAME).write_text(error)
+                sys.exit(1)
+            restarts -= 1
+            queries[number] = _start(spark, plan["queries"][number], folder, run)
+    for one, query in zip(plan["queries"], queries.values(), strict=True):
+        if one["sink"]:  # nobody has counted yet how far this one is
+            query.processAllAvailable()
+        query.stop()
+    spark.stop()
+
+
+def _start(spark: SparkSession, plan: Mapping[str, Any], parent: Path, run: int) -> StreamingQuery:
+    folder = parent / plan["name"]
+    sink = folder / "sink"
+    sink.mkdir(parents=True, exist_ok=True)
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        started = time.time()
         rows = batch.toArrow()
         _replace(sink / f"{batch_id}.arrow", rows)
-        entry = {"run": run, "batch": batch_id, "rows": len(rows), "started": started, "ended": time.time()}
+        digest = hashlib.sha256(json.dumps(rows.to_pydict()).encode()).hexdigest()
+        entry = {"run": run, "batch": batch_id, "rows": len(rows), "digest": digest, "ended": time.time()}
         with (folder / LOG_NAME).open("a") as log:
             log.write(json.dumps(entry) + "\n")
+        give_up_at = time.monotonic() + _HOLD_SECONDS
+        while (parent / "hold").exists() and time.monotonic() < give_up_at:
+            time.sleep(_POLL_SECONDS / 10)
 
-    query = (
-        spark.readStream.format("pubsub")
-        .options(**plan["options"])
-        .load()
-        .selectExpr("messageId", "attributes['uid'] AS uid", "offset")
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
-    while not stop.exists() and query.isActive:
-        query.awaitTermination(_POLL_SECONDS)
-    query.stop()
-    spark.stop()
+    rows = spark.readStream.format(plan["source"]).options(**plan["options"]).load()
+    if plan["sink"]:
+        writer = rows.select("key", "value").writeStream.format(plan["source"]).options(**plan["sink"])
+    else:
+        columns = zip(plan["columns"], ("text", "place", "position"), strict=True)
+        writer = rows.selectExpr(*[f"{column} AS {name}" for column, name in columns]).writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
 
 
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a second of imports that only this process needs
 
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,4]")  # four attempts a task, as a cluster has
         .appName("pyspark-stream-connectors demo")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

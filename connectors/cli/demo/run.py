@@ -1,284 +1,271 @@
-"""The demonstration: publish, stream, redeliver on purpose, kill in the middle, restart, and count by ids."""
+"""Run a demonstration: publish, stream, disturb, kill on the way, restart, and count by a reader of its own."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
-import os
-import signal
-import subprocess
+import random
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from typing import ClassVar
 
 import pyarrow.ipc
 
-from connectors.cli.demo.job import LOG_NAME, sink_files
-from connectors.core.diagnostics import reach
-from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.processes.interpreter import python_command, python_environment
-from connectors.spool.admin.survey import stats
-from connectors.testing.pubsub import start_server_process
-from connectors.testing.pubsub.client import PubSubTestClient, answered
+from connectors.cli.demo.count import Message, Row, Tally, make_messages, rows_written, tally, total
+from connectors.cli.demo.job import sink_files
+from connectors.cli.demo.plan import KEYS, DemoPlan, Query, Service, ServiceName
+from connectors.cli.demo.processes import Kill, Moment, QueryProcess, kill_moments
+from connectors.core.errors import ConnectorError
 
-_PROJECT = "demo"
-_TOPIC = "orders"
 _POLL = 0.2
-_PUBLISHERS_BATCH = 500
-_REDELIVERED = 0.15
-_LOG_SHOWN = 2000
-_LARGEST_PORT = 65535
-
-
-@dataclass(frozen=True, slots=True)
-class DemoPlan:
-    """What the demonstration does, in an empty folder.
-
-    Attributes:
-        endpoint: an emulator to use, ``host:port``; None for the embedded server.
-        plant_loss: drop one row from the sink before the count, to show that the count sees it.
-        kill_at: the query is killed when this share of the messages is in the sink; above 1 it is not.
-        timeout: seconds after which the count is made whatever has arrived.
-    """
-
-    folder: Path
-    messages: int = 50_000
-    endpoint: str | None = None
-    plant_loss: bool = False
-    kill_at: float = 0.4
-    timeout: float = 150.0
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    """What came of it; lost and doubled are counted by the ids that were published.
-
-    ``rows_per_second`` is the rate while nothing disturbs: without starts, and without the kill.
-    """
-
-    published: int
-    delivered: int
-    duplicates: int
-    lost: int
-    doubled: int
-    rows_per_second: int
+_PORTION = 500
+_FIRST_SHARE = 0.3
+"""So much is published before the query has read its first rows, so that the rest comes while it runs."""
+_SETTLED_SECONDS = 3.0
+"""Doubled rows that come late are counted too."""
+_QUIET_SECONDS = 120.0
+_VICTIM_SECONDS = 20.0
+_DUPLICATES_SECONDS = 15.0
+_SERVICES = {
+    ServiceName.KAFKA: "kafka:Kafka",
+    ServiceName.KINESIS: "kinesis:Kinesis",
+    ServiceName.PUBSUB: "pubsub:PubSub",
+}
+_OF_SERVICE = {ServiceName.KAFKA: "confluent-kafka", ServiceName.KINESIS: "botocore", ServiceName.PUBSUB: "grpcio"}
 
 
 @dataclass(slots=True)
 class Progress:
     """How far it is: the same object is shown again and again.
 
-    Messages fetched include duplicates, rows are those in the sink, and a failure ends the publishing.
+    Rows are those in the sink of the slowest query; a failure ends the publishing.
     """
 
-    stage: str = "starting"
+    stage: str = "Spark starts"
     published: int = 0
-    fetched: int = 0
-    duplicates: int = 0
     rows: int = 0
-    uids: list[str] = field(default_factory=list, repr=False)
+    duplicates: int = 0
     failure: ConnectorError | None = None
 
 
-def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
-    """Run the demonstration; ``show`` is called several times a second.
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The record of a run; the counts are sums over all its queries."""
+
+    COUNTS: ClassVar[tuple[str, ...]] = ("lost", "doubled", "disordered", "foreign", "replays", "replays_differing")
+    service: str
+    server: str
+    versions: dict[str, str]
+    seed: int
+    kills: list[Kill]
+    published: int
+    delivered_again: int | None
+    lost: int
+    doubled: int
+    disordered: int
+    foreign: int
+    replays: int
+    replays_differing: int
+    queries: list[Tally]
+    seconds: float
+    notes: list[str]
+    left_behind: list[str]
+
+    @property
+    def is_right(self) -> bool:
+        return all(query.is_right for query in self.queries)
+
+
+def service_of(plan: DemoPlan) -> Service:
+    """Return the service of a plan; needs its extra."""
+    module, name = _SERVICES[plan.service].split(":")
+    chosen: Callable[[DemoPlan], Service] = getattr(import_module(f"connectors.cli.demo.{module}"), name)
+    return chosen(plan)
+
+
+def run_demo(
+    plan: DemoPlan,
+    show: Callable[[Progress], None],
+    service: Service | None = None,
+    closing: Callable[[], None] = lambda: None,
+) -> DemoResult:
+    """Run the demonstration.
+
+    Args:
+        plan: what to do.
+        show: called several times a second.
+        service: of the plan, as `service_of` makes it; afterwards it knows what it has left behind.
+        closing: called before what was created is removed.
 
     Raises:
-        ConnectorError: the query ended by itself, or the server cannot be reached.
+        ConnectorError: a query ended by itself, or the service refuses a call or cannot be reached.
     """
-    progress = Progress()
+    service = service or service_of(plan)
+    began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        if plan.endpoint is not None:
-            _check_endpoint(plan.endpoint)
-            endpoint = plan.endpoint
-        else:
-            server = stack.enter_context(start_server_process())
-            server.redeliver_acked(_REDELIVERED, delay=1.0, to_other_stream=True)
-            endpoint = server.endpoint
-        subscription = f"demo-{os.getpid()}-{time.time_ns()}"
-        client = stack.enter_context(PubSubTestClient(endpoint, _PROJECT))
-        topic = f"{_TOPIC}-{subscription}"
-        with answered(endpoint):
-            client.create(topic, subscription)
-        stopped = threading.Event()
-
-        def publish() -> None:
-            try:
-                with answered(endpoint):
-                    _publish(client, topic, plan.messages, progress, stopped)
-            except ConnectorError as error:
-                progress.failure = error
-
-        publishing = threading.Thread(target=publish, daemon=True)
-        options = {
-            "projectId": _PROJECT,
-            "subscriptionId": subscription,
-            "endpoint": endpoint,
-            "spoolLocation": str(plan.folder / "spool"),
-            "maxRecordsPerTrigger": str(max(plan.messages // 5, 1)),
-        }
-        query = _Query(plan.folder, options)
-        stack.callback(query.kill)
-        publishing.start()
-        stack.callback(publishing.join)
-        stack.callback(stopped.set)
-        _watch(plan, progress, show, query)
-        publishing.join()
-    if progress.failure is not None:
-        raise progress.failure
-    return _count(plan, progress)
-
-
-def _check_endpoint(endpoint: str) -> None:
-    """Connect to an address, or say why that fails: the client of gRPC would wait long, and then not say it."""
-    host, _, port = endpoint.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
-        raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint)
-    reach(host.strip("[]"), int(port))
-
-
-def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress, stopped: threading.Event) -> None:
-    for first in range(0, messages, _PUBLISHERS_BATCH):
-        if stopped.is_set():
-            return
-        uids = [f"order-{number:09d}" for number in range(first, min(first + _PUBLISHERS_BATCH, messages))]
-        client.publish(topic, [(f'{{"order": "{uid}"}}'.encode(), {"uid": uid}) for uid in uids])
-        progress.uids += uids
-        progress.published = len(progress.uids)
-
-
-class _Query:
-    def __init__(self, folder: Path, options: dict[str, str]) -> None:
-        self._folder = folder
-        self._options = options
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, failpoints: str = "") -> None:
-        environment = {**python_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-        environment["CONNECTORS_FAILPOINTS"] = failpoints
-        with (self._folder / "query.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                python_command("-m", "connectors.cli.demo.job"),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-        if self._process.stdin is not None:
-            plan = json.dumps({"folder": str(self._folder), "options": self._options})
-            self._process.stdin.write(plan.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def kill(self) -> None:
-        """Kill the query and its JVM at once, as a crash of the machine's driver would."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._end()
-
-    def finish(self) -> None:
-        if self._process is not None:
-            (self._folder / "stop").touch()
-            self._end()
-
-    def _end(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.wait()
-            self._process.stdin.close()
-            self._process = None
-
-    def check(self) -> None:
-        """Raise what ended the query, if it has ended."""
-        if self._process is not None and self._process.poll() is not None:
-            log = (self._folder / "query.log").read_text(errors="replace")
-            raise ConnectorError(
-                "DEMO_QUERY_ENDED",
-                f"The query ended with code {self._process.returncode}; the end of its log: ...{log[-_LOG_SHOWN:]}",
-                str(self._folder / "query.log"),
-            )
-
-
-def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None], query: _Query) -> None:
-    """Run the query, kill it in the middle, restart it, and end it when all rows have arrived."""
-    deadline = time.monotonic() + plan.timeout
-    # On an emulator the copies are made by the client: a fetcher dies between durable and ack.
-    # It ends in good order, and not by a signal: an emulator goes on to serve the streams of a client that is gone.
-    died = plan.folder / "fetcher-died"
-    failure = f"raise_once:{died}:{errno.EIO}:4"
-    query.start(f"fetcher/fetch.after_publish_before_ack={failure}" if plan.endpoint else "")
-    progress.stage = "Spark starts"
-    killed, rows_at_kill = False, 0
-    while time.monotonic() < deadline:
-        query.check()
-        if progress.failure is not None:
-            raise progress.failure
-        _update(progress, plan.folder)
-        show(progress)
-        if progress.rows and not killed:
-            progress.stage = "streaming"
-        if not killed and progress.rows >= plan.messages * plan.kill_at:
-            query.kill()
-            killed = True
-            query.start()
-            progress.stage = "killed with SIGKILL; Spark starts again"
-            rows_at_kill = progress.rows
-        elif killed and progress.rows > rows_at_kill:
-            progress.stage = "streaming again from the checkpoint"
-        if progress.rows >= plan.messages and progress.duplicates:
-            break
-        time.sleep(_POLL)
-    progress.stage = "stopping"
-    show(progress)
-    query.finish()
-    _update(progress, plan.folder)
-
-
-def _update(progress: Progress, folder: Path) -> None:
-    with contextlib.suppress(SpoolError):
-        seen = stats(str(folder / "spool"))
-        progress.fetched, progress.duplicates = seen.delivered, seen.duplicates
-    progress.rows = sum(entry["rows"] for entry in _batches(folder).values())
-
-
-def _batches(folder: Path) -> dict[int, dict[str, Any]]:
-    try:
-        lines = (folder / LOG_NAME).read_text().splitlines()
-    except FileNotFoundError:
-        return {}
-    entries = [json.loads(line) for line in lines if line.endswith("}")]
-    return {entry["batch"]: entry for entry in entries}
-
-
-def _count(plan: DemoPlan, progress: Progress) -> DemoResult:
-    uids: list[str] = []
-    for path in sink_files(plan.folder / "sink"):
-        with pyarrow.ipc.open_file(path) as reader:
-            uids += reader.read_all()["uid"].to_pylist()
-    if plan.plant_loss and uids:
-        uids.pop(len(uids) // 2)
-    counts = Counter(uids)
+        service.check()
+        service.open(stack)
+        queries = service.queries()
+        process = QueryProcess(plan.folder, queries, restarts=2 * plan.kills + 1)
+        run = _Run(plan, service, process, queries, show)
+        stack.callback(process.kill)
+        stack.enter_context(run.publishing())
+        stack.callback(closing)
+        run.watch()
+        tallies = [run.count(query) for query in queries]
+        delivered_again = service.delivered_again()
     return DemoResult(
-        progress.published,
-        progress.fetched,
-        progress.duplicates,
-        len(set(progress.uids) - counts.keys()),
-        sum(count - 1 for count in counts.values()),
-        _rate(list(_batches(plan.folder).values())),
+        service=plan.service.value,
+        server=service.server,
+        versions=_versions(plan.service),
+        seed=plan.seed,
+        kills=run.kills,
+        published=run.progress.published,
+        delivered_again=delivered_again,
+        **{name: total(tallies, name) for name in DemoResult.COUNTS},
+        queries=tallies,
+        seconds=round(time.monotonic() - began, 1),
+        notes=service.notes,
+        left_behind=service.left_behind,
     )
 
 
-def _rate(batches: list[dict[str, Any]]) -> int:
-    """Return rows a second from the end of the first batch of each run, which starts Python's workers, to the last."""
-    rows, seconds = 0, 0.0
-    for run in {entry["run"] for entry in batches}:
-        first, *others = sorted((entry for entry in batches if entry["run"] == run), key=lambda entry: entry["ended"])
-        rows += sum(entry["rows"] for entry in others)
-        seconds += others[-1]["ended"] - first["ended"] if others else 0.0
-    return round(rows / seconds) if seconds else 0
+def _versions(service: ServiceName) -> dict[str, str]:
+    packages = ("pyspark-stream-connectors", "pyspark", "pyarrow", _OF_SERVICE[service])
+    return {"python": sys.version.partition(" ")[0], **{package: version(package) for package in packages}}
+
+
+@dataclass(slots=True)
+class _Run:
+    plan: DemoPlan
+    service: Service
+    process: QueryProcess
+    queries: list[Query]
+    show: Callable[[Progress], None]
+    progress: Progress = field(default_factory=Progress)
+    kills: list[Kill] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _began: float = field(default_factory=time.monotonic)
+    _choose: random.Random = field(default_factory=random.Random)
+
+    @contextlib.contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Publish in a thread, until all is published or the context ends."""
+        thread = threading.Thread(target=self._publish, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            thread.join()
+
+    def _publish(self) -> None:
+        messages = make_messages(self.plan.messages, KEYS)
+        try:
+            for first in range(0, len(messages), _PORTION):
+                while self.progress.rows == 0 and first >= len(messages) * _FIRST_SHARE and not self._stopped.is_set():
+                    self._stopped.wait(_POLL)
+                if self._stopped.is_set():
+                    return
+                portion = messages[first : first + _PORTION]
+                self.service.disturb(first / len(messages))
+                self.service.publish(portion)
+                self.messages += portion
+                self.progress.published = len(self.messages)
+        except ConnectorError as error:
+            self.progress.failure = error
+
+    def watch(self) -> None:
+        """Run the queries, kill on the way, and end them when all rows have arrived."""
+        self._choose.seed(self.plan.seed)
+        self.process.start(self.service.failpoints)
+        for moment in kill_moments(self.plan.seed, self.plan.kills):
+            if not self._wait(partial(self._has_read, moment.share)):
+                break
+            self._kill(moment)
+        if self._wait(partial(self._has_read, 1.0)):
+            self._wait(lambda: self.progress.duplicates > 0, 0.0 if self._has_no_duplicates else _DUPLICATES_SECONDS)
+            self._wait(lambda: False, _SETTLED_SECONDS)
+        else:
+            self.service.notes.append(
+                "The count was made before all rows had arrived: the time was over, or none came."
+            )
+        self._stopped.set()
+        self.progress.stage = "stopping"
+        self._update()
+        self.process.finish()
+
+    def _has_read(self, share: float) -> bool:
+        return self.progress.rows >= self.plan.messages * share
+
+    @property
+    def _has_no_duplicates(self) -> bool:
+        return self.service.delivered_again() is None
+
+    def _kill(self, moment: Moment) -> None:
+        hold = self.plan.folder / "hold"
+        if moment.held:
+            hold.touch()
+            written = self._writes()
+            self._wait(lambda: self._writes() > written, _VICTIM_SECONDS)
+        struck = self._wait(lambda: self.process.strike(moment.victim, self._choose), _VICTIM_SECONDS)
+        hold.unlink(missing_ok=True)
+        if not struck:
+            self.service.notes.append(f"No {moment.victim} ran when one was to be killed.")
+            return
+        seconds = round(time.monotonic() - self._began, 1)
+        self.kills.append(Kill(moment.victim, moment.held, self.progress.rows, seconds))
+        self.progress.stage = f"killed with SIGKILL: {moment.victim} ({len(self.kills)} of {self.plan.kills})"
+        rows = self.progress.rows
+        self._wait(lambda: self.progress.rows > rows or rows >= self.plan.messages, _QUIET_SECONDS)
+        self.progress.stage = "streaming again"
+
+    def _writes(self) -> int:
+        return sum(len(self.process.attempts(query)) for query in self.queries)
+
+    def _wait(self, condition: Callable[[], bool], seconds: float = float("inf")) -> bool:
+        """Wait until a condition holds; return False when the time is over or no rows come any more."""
+        deadline = self._began + 60 * self.plan.minutes
+        give_up_at, state, moved = time.monotonic() + seconds, (0, 0), time.monotonic()
+        while True:
+            self.process.check()
+            if self.progress.failure is not None:
+                raise self.progress.failure
+            self._update()
+            if condition():
+                return True
+            now = time.monotonic()
+            if state != (now_at := (self.progress.rows, self.progress.published)):
+                state, moved = now_at, now
+            if now >= min(deadline, give_up_at, moved + _QUIET_SECONDS):
+                return False
+            time.sleep(_POLL)
+
+    def _update(self) -> None:
+        files = [query for query in self.queries if not query.sink]
+        self.progress.rows = min(rows_written(self.process.attempts(query)) for query in files)
+        self.progress.duplicates = self.service.delivered_again() or 0
+        if self.progress.rows and self.progress.stage == "Spark starts":
+            self.progress.stage = "streaming"
+        self.show(self.progress)
+
+    def count(self, query: Query) -> Tally:
+        """Count the rows of a query, from its sink."""
+        rows = list(self.service.read_back(query) if query.sink else _rows(self.plan, query))
+        if self.plan.plant_loss and query is self.queries[0] and rows:
+            rows.pop(len(rows) // 2)
+        attempts = self.process.attempts(query)
+        return tally(query.name, self.plan.run, self.messages, rows, attempts, self.service.repeated)
+
+
+def _rows(plan: DemoPlan, query: Query) -> Iterator[Row]:
+    for path in sink_files(plan.folder / query.name / "sink"):
+        with pyarrow.ipc.open_file(path) as reader:
+            columns = reader.read_all().select(["text", "place", "position"]).to_pydict().values()
+            yield from map(Row, *columns)

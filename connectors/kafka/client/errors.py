@@ -233,6 +233,11 @@ def gone(where: str, *, of_rows: bool = False) -> SourceGoneError:
     return SourceGoneError("KAFKA_UNKNOWN_TOPIC_OR_PARTITION", what, where)
 
 
+def is_mock(cluster_id: str) -> bool:
+    """Return whether a cluster is librdkafka's mock cluster, which has no transactions."""
+    return cluster_id.startswith("mockCluster")
+
+
 def no_transactions(where: str) -> ConnectorError:
     """Return the error for exactly-once writes to librdkafka's mock cluster, which would take them all the same."""
     what = "These brokers are librdkafka's mock cluster, which has no transactions"

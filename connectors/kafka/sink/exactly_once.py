@@ -23,7 +23,7 @@ from connectors.core.datasource import CommitMessage, StreamTask
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.processes.pool import Cache
-from connectors.kafka.client.errors import connector_error, no_transactions
+from connectors.kafka.client.errors import connector_error, is_mock, no_transactions
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings, metadata_of
 from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
@@ -34,8 +34,6 @@ from connectors.kafka.sink.writer import TransactionalSink, with_dedup_headers
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
-_MOCK: Final = "mockCluster"
-"""How the ids of librdkafka's mock clusters begin."""
 _first_batches: Final = Cache(64)
 """The first batch of a run of a query that this process wrote. Only the first of all can be a replay, so the tasks of a
 later one need not ask what the driver noted."""
@@ -165,7 +163,7 @@ class _TaskWrite:
             )
             if (problem := listed.topics[topic].error) is not None:
                 raise connector_error(problem, f"topic {topic}")
-            if str(listed.cluster_id).startswith(_MOCK):
+            if is_mock(str(listed.cluster_id)):
                 raise no_transactions(f"cluster {listed.cluster_id}")
         return marker
 

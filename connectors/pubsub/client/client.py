@@ -73,6 +73,8 @@ MESSAGES: Final = {
     "GetSubscriptionRequest": {"subscription": (1, "STRING")},
     "DeleteSubscriptionRequest": {"subscription": (1, "STRING")},
     "GetTopicRequest": {"topic": (1, "STRING")},
+    "DeleteTopicRequest": {"topic": (1, "STRING")},
+    "PublishRequest": {"topic": (1, "STRING"), "messages": (2, "PubsubMessage[]")},
     "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},
     "PushConfig": {"push_endpoint": (1, "STRING")},
     "BigQueryConfig": {"table": (1, "STRING")},
@@ -278,7 +280,7 @@ class PubSubClient:
             method: self._channel.unary_unary(f"{_SUBSCRIBER}{method}", None, None)
             for method in ("Acknowledge", "ModifyAckDeadline", *_SUBSCRIPTION_METHODS)
         }
-        for method in ("GetTopic", "Publish"):
+        for method in ("GetTopic", "CreateTopic", "DeleteTopic", "Publish"):
             self._unary[method] = self._channel.unary_unary(f"/google.pubsub.v1.Publisher/{method}", None, None)
         self._streaming_pull = self._channel.stream_stream(f"{_SUBSCRIBER}StreamingPull", None, None)
         self.closed = False
@@ -359,9 +361,9 @@ class PubSubClient:
         call = RpcCall("GetSubscription", subscription, self._transport)
         return SubscriptionInfo.from_wire(self._admin(call, request))
 
-    def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
+    def create_subscription(self, subscription: str, topic: str, *, ordering: bool = False) -> SubscriptionInfo:
         """Create a pull subscription with the service's defaults; ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one."""
-        request = wire_message("Subscription")(name=subscription, topic=topic)
+        request = wire_message("Subscription")(name=subscription, topic=topic, enable_message_ordering=ordering)
         project = "/".join(subscription.split("/")[:2])
         call = RpcCall("CreateSubscription", f"{subscription} on {topic}", self._transport, granted_on=project)
         return SubscriptionInfo.from_wire(self._admin(call, request))
@@ -380,6 +382,13 @@ class PubSubClient:
             request.time.seconds, rest = divmod(microseconds, 1_000_000)
             request.time.nanos = rest * 1000
         self._admin(RpcCall("Seek", snapshot or subscription, self._transport), request)
+
+    def create_topic(self, topic: str) -> None:
+        call = RpcCall("CreateTopic", topic, self._transport, granted_on="/".join(topic.split("/")[:2]))
+        self._admin(call, wire_message("Topic")(name=topic))
+
+    def delete_topic(self, topic: str) -> None:
+        self._admin(RpcCall("DeleteTopic", topic, self._transport), wire_message("DeleteTopicRequest")(topic=topic))
 
     def get_topic_retention(self, topic: str) -> float | None:
         """Return how many seconds a topic retains messages; None if it retains none."""

@@ -23,9 +23,12 @@ _ROLES: Final = {
     "GetSubscription": "roles/pubsub.viewer",
     "GetTopic": "roles/pubsub.viewer",
     "CreateSubscription": "roles/pubsub.editor",
+    "CreateTopic": "roles/pubsub.editor",
+    "DeleteTopic": "roles/pubsub.editor",
     "Publish": "roles/pubsub.publisher",
     "DeleteSubscription": "roles/pubsub.editor",
 }
+_OF_TOPICS: Final = frozenset({"CreateTopic", "DeleteTopic", "Publish"})
 _PULL_ROLE: Final = "roles/pubsub.subscriber"
 
 # How gRPC reports that the credentials gave no token; no retry helps after the OAuth errors of RFC 6749, section 5.2.
@@ -95,7 +98,7 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         return SourceGoneError(
             "PUBSUB_SNAPSHOT_NOT_FOUND", "The snapshot, or the subscription, does not exist", call.resource
         )
-    if call.method in {"CreateSubscription", "Publish"}:
+    if call.method in {"CreateSubscription", "Publish", "DeleteTopic"}:
         return SourceGoneError("PUBSUB_TOPIC_NOT_FOUND", "The topic does not exist", call.resource)
     return SourceGoneError(
         "PUBSUB_SUBSCRIPTION_NOT_FOUND",
@@ -116,7 +119,7 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
         )
     if status == "UNAUTHENTICATED":
         return _unauthenticated("The service does not accept the credentials", call)
-    if status == "FAILED_PRECONDITION" and call.method not in {"CreateSubscription", "Publish", "Seek"}:
+    if status == "FAILED_PRECONDITION" and call.method not in _OF_TOPICS | {"CreateSubscription", "Seek"}:
         return _delivers_nothing(call, detail)
     if status == "ALREADY_EXISTS":
         return ConnectorError("PUBSUB_SUBSCRIPTION_EXISTS", "The subscription exists already", call.resource)

@@ -25,7 +25,7 @@ from connectors.spool.ledger.state import LedgerState
 from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, writer_lock
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
-from connectors.spool.store.base import Store
+from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.disk import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER
 
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
@@ -111,13 +111,13 @@ def old_place(path: str) -> str | None:
     return None if location == store.location or _can_see(location) else location
 
 
-def wipe(path: str) -> Wiping:
+def wipe(path: str, access: StoreAccess | None = None) -> Wiping:
     """Delete the files of a spool, and nothing else; also of one that an interrupted wiping has left.
 
     The identity goes first, so that no query uses what a crash leaves. A file tells the next wiping that this was a
     spool. Raises `SpoolInUseError` if a query or a fetcher uses it, `SpoolError` if there is no spool.
     """
-    store = open_store(path)
+    store = open_store(path, access=access)
     if not _is_half_wiped(store):
         require_identity(store)
     with _unused(store):

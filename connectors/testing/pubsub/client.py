@@ -1,21 +1,18 @@
-"""A small Pub/Sub client for tests and the demonstration: makes topics and subscriptions, and publishes.
+"""A small Pub/Sub client for tests: makes topics and subscriptions, and publishes.
 
 It speaks to any endpoint without TLS: the server of `connectors.testing.pubsub.server`, or an emulator.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 from google.pubsub_v1.types import pubsub as types
 
-from connectors.core.errors import ServiceUnavailableError
-
-__all__ = ["PubSubTestClient", "answered"]
+__all__ = ["PubSubTestClient"]
 
 _MOST_MESSAGES = 1000
 _MOST_BYTES = 5_000_000
@@ -93,24 +90,3 @@ class PubSubTestClient:
     def _publish(self, topic: str, batch: list[types.PubsubMessage]) -> list[str]:
         request = types.PublishRequest(topic=self.topic(topic), messages=batch)
         return list(self.call("Publisher/Publish", request, types.PublishResponse).message_ids)
-
-
-@contextlib.contextmanager
-def answered(endpoint: str) -> Iterator[None]:
-    """Name what a call of a client fails with, for the user of a command.
-
-    Args:
-        endpoint: of the client.
-
-    Raises:
-        ServiceUnavailableError: a call failed.
-    """
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise ServiceUnavailableError(
-            "PUBSUB_EMULATOR_SILENT",
-            f"It does not answer as Pub/Sub does: {error.code().name}, {error.details()}",
-            endpoint,
-            "Give the address of an emulator that runs.",
-        ) from None

@@ -29,7 +29,10 @@ _FORMATS = {"avro", "json", "protobuf"}
 SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "core.functions": _FORMATS, "registry": _FORMATS}
 OPTIONAL = {
     "connectors.cli.demo.job": "pubsub",
-    "connectors.cli.demo.run": "testing",
+    "connectors.cli.demo.kafka": "kafka",
+    "connectors.cli.demo.kinesis": "kinesis",
+    "connectors.cli.demo.pubsub": "pubsub",
+    "connectors.cli.demo.run": "pubsub",
     "connectors.executors": "spool",
     "connectors.cli.protos": "protos",
     "connectors.core.aws.client.connection": "glue",

@@ -1,0 +1,179 @@
+"""The process of the queries, and what a demonstration kills of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from connectors.cli.demo.count import Attempt
+from connectors.cli.demo.job import ERROR_NAME, LOG_NAME
+from connectors.cli.demo.plan import Query
+from connectors.core.errors import ConnectorError
+from connectors.core.processes.interpreter import python_command, python_environment
+
+_LOG_SHOWN = 2000
+_END_SECONDS = 90.0
+_CODED = re.compile(r"connectors\.core\.errors\.\w+: (\[[A-Z_]+\] .*)")
+_IN_COMMAND_LINE = {"source": "python_streaming_source_runner", "worker": "pyspark.daemon"}
+VICTIMS = ("driver", *_IN_COMMAND_LINE)
+"""The driver with its JVM and all its process group; the process of a source; a Python worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Whom to kill after which share of the messages; ``held``: between a batch's write and Spark's record of it."""
+
+    victim: str
+    share: float
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A kill that happened, with the rows in the sink and the seconds since the start."""
+
+    victim: str
+    held: bool
+    rows: int
+    seconds: float
+
+
+def kill_moments(seed: int, kills: int) -> list[Moment]:
+    """Return the kills of a seed: the kinds in turn, the driver first, over the first four fifths of the rows."""
+    choose = random.Random(seed)  # noqa: S311 - repeatable is what it has to be
+    moments: list[Moment] = []
+    kinds: list[str] = []
+    for number in range(kills):
+        if not kinds:
+            kinds = [VICTIMS[0], *choose.sample(VICTIMS[1:], len(VICTIMS) - 1)]
+        victim = kinds.pop(0)
+        share = (number + choose.uniform(0.3, 0.9)) / kills * 0.8
+        moments.append(Moment(victim, round(share, 3), held=victim == "driver"))
+    return moments
+
+
+class QueryProcess:
+    """Starts the process of the queries, kills parts of it, and ends it."""
+
+    def __init__(self, folder: Path, queries: Sequence[Query], restarts: int) -> None:
+        self._folder = folder
+        self._plan = {"folder": str(folder), "queries": [asdict(query) for query in queries], "restarts": restarts}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, failpoints: str = "") -> None:
+        environment = {**python_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        environment["CONNECTORS_FAILPOINTS"] = failpoints
+        with (self._folder / "query.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                python_command("-m", "connectors.cli.demo.job"),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        if self._process.stdin is not None:
+            self._process.stdin.write(json.dumps(self._plan).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def strike(self, victim: str, choose: random.Random) -> bool:
+        """Kill a process of a kind, and restart a killed driver; return False if none of the kind runs now."""
+        if self._process is None:
+            return False
+        if victim == "driver":
+            self.kill()
+            self.start()
+            return True
+        pids = _find(self._process.pid, _IN_COMMAND_LINE[victim])
+        if victim == "worker":  # Spark's daemon forks them
+            pids = [pid for pid in pids if _parent(pid) in pids]
+        if not pids:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(choose.choice(sorted(pids)), signal.SIGKILL)
+        return True
+
+    def kill(self) -> None:
+        """Kill the process and its JVM immediately, as a crash of the driver's machine would."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._end()
+
+    def finish(self) -> None:
+        """Let the queries end after the rows that are there."""
+        (self._folder / "stop").touch()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
+            self.check(expected=0)
+        self.kill()
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process = None
+
+    def check(self, expected: int | None = None) -> None:
+        """Raise what ended the process, unless it still runs or has ended with the expected code."""
+        if self._process is None or self._process.poll() in {None, expected}:
+            return
+        path = self._folder / "query.log"
+        error = self._folder / ERROR_NAME
+        text = error.read_text(errors="replace") if error.exists() else path.read_text(errors="replace")
+        coded = _CODED.search(text)
+        why = (
+            f": {coded[1]}"
+            if coded
+            else f" with code {self._process.returncode}; its log ends: ...{text[-_LOG_SHOWN:]}"
+        )
+        raise ConnectorError("DEMO_QUERY_ENDED", f"The query ended{why}", str(path))
+
+    def attempts(self, query: Query) -> list[Attempt]:
+        """Return the writes of a query so far, in the order of time."""
+        try:
+            lines = (self._folder / query.name / LOG_NAME).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+        return [Attempt(**entry) for entry in entries]
+
+
+def _find(root: int, text: str) -> list[int]:
+    """Return the processes below one whose command line has a text."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        children.setdefault(_parent(int(path.name)), []).append(int(path.name))
+
+    def below(pid: int) -> Iterator[int]:
+        for child in children.get(pid, ()):
+            yield child
+            yield from below(child)
+
+    return [pid for pid in below(root) if text in _command_line(pid)]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
