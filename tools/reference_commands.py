@@ -84,7 +84,8 @@ def _parameter(one: inspect.Parameter, hint: Any) -> Parameter:
     kind, *notes = get_args(hint)
     (info,) = (note for note in notes if isinstance(note, OptionInfo | ArgumentInfo))
     if isinstance(info, ArgumentInfo):
-        return Parameter((), info.metavar or one.name.upper(), info.help or "")
+        name = info.metavar or one.name.upper()
+        return Parameter((), name if one.default is inspect.Parameter.empty else f"[{name}]", info.help or "")
     value = "" if kind is bool else info.metavar or _value_name(kind)
     default = "" if one.default in {None, False} else f" Default: {one.default:,}."
     # In an annotation the first flag stands where the default stands otherwise.

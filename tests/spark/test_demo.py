@@ -23,7 +23,7 @@ pytestmark = pytest.mark.guarantee
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 2_000
-SECONDS = 280
+SECONDS = 500  # most of it are starts of Spark
 
 
 def program(*arguments: str) -> list[str]:
@@ -42,7 +42,7 @@ def right(*queries: str, messages: int = MESSAGES) -> list[tuple[str, int, int, 
 
 
 def run(folder: Path, service: ServiceName, target: Target | None = None, **more: Any) -> DemoResult:
-    plan = DemoPlan(folder, service, target or Target(), **{"messages": MESSAGES, "kills": 1, "minutes": 4, **more})
+    plan = DemoPlan(folder, service, target or Target(), **{"messages": MESSAGES, "kills": 1, "minutes": 10, **more})
     return run_demo(plan, lambda _: None)
 
 
@@ -99,6 +99,20 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert server.call_counts()["DeleteStream"] == 1
         assert list(tmp_path.glob("connectors-demo-*")) == []
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(path)]
+
+
+def test_a_right_that_only_the_query_lacks_is_named_and_the_stream_is_removed() -> None:
+    with KinesisServer() as server:
+        server.fail("GetRecords", "AccessDeniedException", None)
+        environment = {**os.environ, "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+        command = program("kinesis", "--endpoint", server.url, "--messages", str(MESSAGES))
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT, timeout=SECONDS
+        )
+        assert server.call_counts()["DeleteStream"] == 1
+    assert done.returncode == 2, done.stderr
+    assert "[DEMO_QUERY_ENDED] The query ended: [KINESIS_ACCESS_DENIED]" in done.stderr
+    assert "Allow kinesis:GetRecords" in done.stderr
 
 
 def _read(path: Path) -> bytes:

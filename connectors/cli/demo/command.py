@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_text
+import logging
 import secrets
 import shutil
 import signal
@@ -56,7 +57,10 @@ _LABELS = {
 _MUST_BE_ZERO = ("lost", "doubled", "disordered", "foreign", "replays_differing")
 
 
-_Service = Annotated[ServiceName, typer.Argument(help="The service.")]
+_Service = Annotated[
+    ServiceName,
+    typer.Argument(help="kafka, kinesis or pubsub. Default: pubsub.", show_default=False),
+]
 _Messages = Annotated[int, typer.Option(min=100, help="How many messages to publish.")]
 _Kills = Annotated[int, typer.Option(min=0, max=50, help="How many processes to kill.")]
 _Seed = Annotated[int | None, typer.Option(min=0, help="Chooses who is killed and when. Default: random.")]
@@ -180,6 +184,7 @@ def _demonstrate(
 ) -> DemoResult | dict[str, Any]:
     from connectors.cli.demo.run import run_demo, service_of  # noqa: PLC0415 - needs the extras of the service
 
+    logging.getLogger("connectors").addHandler(logging.NullHandler())  # clients report each retry
     with _folder(screen, keep=keep) as folder, _interruptible() as ignore:
         plan = replace(plan, folder=folder)
         service = service_of(plan)
@@ -198,8 +203,9 @@ def _demonstrate(
         finally:
             for what in service.left_behind:
                 screen.print(Text(f"Left behind, please remove it: {what}", style="bold red"), soft_wrap=True)
-        screen.print(_result(result))
-        for note in result.notes:
+        screen.print(_table(result))
+        victims = ", ".join(f"{kill.victim} after {kill.rows:,} rows" for kill in result.kills) or "nothing"
+        for note in (f"{result.published:,} messages published. Killed: {victims}.", *result.notes):
             screen.print(Text(note), soft_wrap=True)
         return result
 
@@ -281,10 +287,8 @@ def _progress(progress: Progress, messages: int) -> Table:
     return table
 
 
-def _result(result: DemoResult) -> Table:
-    victims = ", ".join(f"{kill.victim} after {kill.rows:,} rows" for kill in result.kills) or "nothing"
-    title = f"{result.service}: {result.published:,} messages published; killed: {victims}; seed {result.seed}"
-    table = Table(title=title, title_justify="left")
+def _table(result: DemoResult) -> Table:
+    table = Table()
     table.add_column("")
     for query in result.queries:
         table.add_column(query.query, justify="right")

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from connectors.cli.demo.count import Message, Row
-from connectors.cli.demo.plan import DemoPlan, Query, Service
+from connectors.cli.demo.plan import Bound, DemoPlan, Query, Service
 from connectors.core.errors import AccessDeniedError, OptionError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error, is_mock
@@ -34,7 +34,8 @@ _PARTITIONS = 4
 _CALL_SECONDS = 20.0
 _READ_SECONDS = 60.0
 _MOST_TOPICS = 2
-_OF_SINK = ("tokenprovider", "retrytimeout")
+_BYTES = 1000  # per message, written twice and read three times; several times what it has
+_OF_SINK = ("kafka.", "tokenprovider", "retrytimeout")
 _NO_TRANSACTIONS = (
     "Left out: exactly once into another topic. This server is librdkafka's mock cluster, which has no transactions. "
     "./dev broker, or --bootstrap with a broker of yours, shows it."
@@ -46,9 +47,8 @@ class Kafka(Service):
 
     def __init__(self, plan: DemoPlan) -> None:
         super().__init__(plan)
-        self._topic, self._copy = (*self.target.topics, *(self.name, f"{self.name}-copy")[len(self.target.topics) :])[
-            :2
-        ]
+        own = (self.name, f"{self.name}-copy")
+        self._topic, self._copy = (*self.target.topics, *own[len(self.target.topics) :])[:_MOST_TOPICS]
         self._has_transactions = not self.target.is_ours
         self._options: dict[str, str] = {}
         self._producer: Any = None
@@ -61,49 +61,45 @@ class Kafka(Service):
 
     def check(self) -> None:
         if len(self.target.topics) > _MOST_TOPICS:
-            raise OptionError(
-                "DEMO_OPTION", "More than two topics are given", "--topic", "Give one to read, and one for copies."
-            )
+            action = "Give one to read, and one for the copies."
+            raise OptionError("DEMO_OPTION", "More than two topics are given", "--topic", action)
         if not self.target.is_ours:
             self._use(self.target.endpoint or "")
 
     def _use(self, bootstrap: str) -> None:
         self._options = {"kafka.bootstrap.servers": bootstrap, **self.target.options}
-        shared = {
-            name: value for name, value in self._options.items() if name.lower().startswith(("kafka.", *_OF_SINK))
-        }
-        self._sink = {
-            **shared,
-            "topic": self._copy,
-            "deliveryGuarantee": "exactly_once",
-            "transactionalIdPrefix": self.name,
-        }
-        self._settings = parse_read_options(
-            {**self._options, "subscribe": self._topic}, os.environ, streaming=True
-        ).client
+        shared = {name: value for name, value in self._options.items() if name.lower().startswith(_OF_SINK)}
+        self._sink = {**shared, "topic": self._copy, "deliveryGuarantee": "exactly_once"}
+        self._sink["transactionalIdPrefix"] = self.name
+        reading = {**self._options, "subscribe": self._topic}
+        self._settings = parse_read_options(reading, os.environ, streaming=True).client
         self._write_settings = parse_write_options({**shared, "topic": self._topic}, os.environ, streaming=True).client
 
     def _own(self) -> list[str]:
         return [topic for topic in (self._topic, self._copy) if topic not in self.target.topics]
 
     def creates(self) -> list[str]:
-        return [f"topic {topic} with {_PARTITIONS} partitions" for topic in self._own()] + [
-            f"consumer groups {self.name}-*, which mark the batches that are written"
-        ]
+        topics = [f"topic {topic} with {_PARTITIONS} partitions" for topic in self._own()]
+        return [*topics, f"consumer groups {self.name}-*, which mark the batches that are written"]
 
     def rights(self) -> list[str]:
-        named = f"topics {self._topic}, {self._copy}"
         return [
-            f"Describe, Read, Write on {named}",
-            *([f"Create, Delete on topics {', '.join(self._own())}"] if self._own() else []),
+            f"Describe, Read, Write on topics {self._topic}, {self._copy}",
+            *[f"Create, Delete on topic {topic}" for topic in self._own()],
             f"Describe, Write on transactional ids with the prefix {self.name}",
             f"Describe, Read, Delete on groups with the prefix {self.name}, and Describe on the cluster",
         ]
+
+    def bound(self) -> Bound:
+        traffic = f"{self.plan.messages * _BYTES / 1e6:.0f} MB written and as much read"
+        return Bound(0.0, f"Kafka bills nothing; a managed cluster may bill {traffic}")
 
     def open(self, stack: ExitStack) -> None:
         if self.target.is_ours:
             self._use(stack.enter_context(MockKafkaProcess()).endpoint)
         self._producer = open_producer(self._write_settings, {})
+        with KafkaLookup(self._settings, call_seconds=_CALL_SECONDS) as lookup:
+            lookup.brokers()  # which names a refused authentication
         if not self.target.is_ours:
             self._has_transactions = not is_mock(self._cluster())
         if not self._has_transactions:

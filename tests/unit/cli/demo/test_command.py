@@ -116,7 +116,7 @@ def test_a_secret_in_an_argument_is_refused_and_not_shown() -> None:
 
 
 DRY = {
-    "kafka": ("--bootstrap 127.0.0.1:1", ["Create, Delete on topics", "transactional ids", "groups"]),
+    "kafka": ("--bootstrap 127.0.0.1:1", ["Create, Delete on topic", "transactional ids", "groups"]),
     "kinesis": ("--region eu-west-1", ["kinesis:CreateStream", "kinesis:SubscribeToShard", "kinesis:MergeShards"]),
     "pubsub": ("--project shop", ["pubsub.topics.create", "pubsub.subscriptions.consume", "roles/pubsub.editor"]),
 }
