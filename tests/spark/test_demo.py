@@ -19,7 +19,7 @@ from connectors.testing.kinesis import KinesisServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
 
-pytestmark = pytest.mark.guarantee
+pytestmark = [pytest.mark.guarantee, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 2_000

@@ -166,8 +166,8 @@ def _target(service: ServiceName, where: Mapping[str, Any], options: Mapping[str
         spool=where["spool"],
         options=options,
     )
-    if target.is_ours and (target.topics or target.subscription or target.options):
-        what = "Topics, streams, subscriptions and options are for a service that is there already"
+    if target.is_ours and (target.topics or target.subscription):
+        what = "Topics, streams and subscriptions are for a service that is there already"
         raise OptionError("DEMO_OPTION", what, f"demo {service}")
     return target
 
@@ -247,7 +247,7 @@ def _interruptible() -> Iterator[Any]:
 def _announce(screen: Console, plan: DemoPlan, service: Service) -> None:
     again = f"--seed {plan.seed} --messages {plan.messages} --kills {plan.kills}"
     screen.print(Text(f"{plan.service} on {service.server}: {again}"), soft_wrap=True)
-    if not plan.target.is_ours:
+    if not plan.target.is_ours or plan.target.spool:
         for what in service.creates():
             screen.print(Text(f"creates, and removes at the end: {what}"), soft_wrap=True)
         bound = service.bound()

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _FAULTS = ("lost", "doubled", "disordered", "foreign", "replays_differing")
 
@@ -153,9 +153,3 @@ def _rate(attempts: Sequence[Attempt]) -> int | None:
         rows += sum(attempt.rows for attempt in others)
         seconds += others[-1].ended - first.ended if others else 0.0
     return round(rows / seconds) if seconds else None
-
-
-def total(tallies: Iterable[Tally], name: str) -> int:
-    """Return the sum of one count over all queries."""
-    values: list[Any] = [getattr(one, name) for one in tallies]
-    return int(sum(values))

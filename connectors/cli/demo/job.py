@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,8 @@ def main(plan: Mapping[str, Any]) -> None:
     folder, restarts = Path(plan["folder"]), int(plan["restarts"])
     spark = _session()
     register(spark)
-    run = time.time_ns()
-    queries = {number: _start(spark, one, folder, run) for number, one in enumerate(plan["queries"])}
+    start = partial(_start, spark, folder, time.time_ns(), plan["run"])
+    queries = {number: start(one) for number, one in enumerate(plan["queries"])}
     while not (folder / "stop").exists():
         time.sleep(_POLL_SECONDS)
         for number, query in queries.items():
@@ -60,7 +61,7 @@ def main(plan: Mapping[str, Any]) -> None:
                 (folder / ERROR_NAME).write_text(error)
                 sys.exit(1)
             restarts -= 1
-            queries[number] = _start(spark, plan["queries"][number], folder, run)
+            queries[number] = start(plan["queries"][number])
     for one, query in zip(plan["queries"], queries.values(), strict=True):
         if one["sink"]:  # nobody has counted yet how far this one is
             query.processAllAvailable()
@@ -68,7 +69,7 @@ def main(plan: Mapping[str, Any]) -> None:
     spark.stop()
 
 
-def _start(spark: SparkSession, plan: Mapping[str, Any], parent: Path, run: int) -> StreamingQuery:
+def _start(spark: SparkSession, parent: Path, started: int, run: str, plan: Mapping[str, Any]) -> StreamingQuery:
     folder = parent / plan["name"]
     sink = folder / "sink"
     sink.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,8 @@ def _start(spark: SparkSession, plan: Mapping[str, Any], parent: Path, run: int)
         rows = batch.toArrow()
         _replace(sink / f"{batch_id}.arrow", rows)
         digest = hashlib.sha256(json.dumps(rows.to_pydict()).encode()).hexdigest()
-        entry = {"run": run, "batch": batch_id, "rows": len(rows), "digest": digest, "ended": time.time()}
+        own = sum(run in (text or "") for text in rows["text"].to_pylist())  # a topic that was there may have others
+        entry = {"run": started, "batch": batch_id, "rows": own, "digest": digest, "ended": time.time()}
         with (folder / LOG_NAME).open("a") as log:
             log.write(json.dumps(entry) + "\n")
         give_up_at = time.monotonic() + _HOLD_SECONDS

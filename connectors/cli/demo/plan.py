@@ -117,6 +117,7 @@ class Service(ABC):
     """A service in a demonstration; `open` starts or reaches it, and its exit stack removes what was created.
 
     Attributes:
+        ordered: whether the messages of a key must come in their order.
         notes: what a reader of the result has to know.
         left_behind: what was created and could not be removed.
     """
@@ -129,6 +130,7 @@ class Service(ABC):
         self.name = f"{PREFIX}{plan.run}"
         self.began_ms = round(time.time() * 1000)
         self.repeated: dict[int, int] = {}
+        self.ordered = True
         self.notes: list[str] = []
         self.left_behind: list[str] = []
 

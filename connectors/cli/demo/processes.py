@@ -65,9 +65,10 @@ def kill_moments(seed: int, kills: int) -> list[Moment]:
 class QueryProcess:
     """Starts the process of the queries, kills parts of it, and ends it."""
 
-    def __init__(self, folder: Path, queries: Sequence[Query], restarts: int) -> None:
+    def __init__(self, folder: Path, queries: Sequence[Query], restarts: int, run: str) -> None:
         self._folder = folder
-        self._plan = {"folder": str(folder), "queries": [asdict(query) for query in queries], "restarts": restarts}
+        self._plan: dict[str, Any] = {"folder": str(folder), "restarts": restarts, "run": run}
+        self._plan["queries"] = [asdict(query) for query in queries]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, failpoints: str = "") -> None:

@@ -124,7 +124,10 @@ class PubSub(Service):
         if self.target.spool:
             self.removing(stack, f"spool {self._spool}", lambda: wipe(self._spool, self._access))
         if self.target.subscription:
-            self._topic = self._client.get_subscription(self._subscription).topic
+            subscription = self._client.get_subscription(self._subscription)
+            self._topic, self.ordered = subscription.topic, subscription.message_ordering
+            if not self.ordered:
+                self.notes.append("The order was not counted: the subscription has no message ordering.")
             self.notes.append("The subscription was given: messages of others in it were read and acknowledged, too.")
             return
         self.removing(stack, f"topic {self._topic}", lambda: self._client.delete_topic(self._topic))

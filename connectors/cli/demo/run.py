@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pyarrow.ipc
 
-from connectors.cli.demo.count import Message, Row, Tally, make_messages, rows_written, tally, total
+from connectors.cli.demo.count import Message, Row, Tally, make_messages, rows_written, tally
 from connectors.cli.demo.job import sink_files
 from connectors.cli.demo.plan import KEYS, DemoPlan, Query, Service, ServiceName
 from connectors.cli.demo.processes import Kill, Moment, QueryProcess, kill_moments
@@ -111,10 +111,11 @@ def run_demo(
         service.check()
         service.open(stack)
         queries = service.queries()
-        process = QueryProcess(plan.folder, queries, restarts=2 * plan.kills + 1)
+        process = QueryProcess(plan.folder, queries, restarts=2 * plan.kills + 1, run=plan.run)
         run = _Run(plan, service, process, queries, show)
         stack.callback(process.kill)
-        stack.enter_context(run.publishing())
+        run.start_publishing()
+        stack.callback(run.stop_publishing)
         stack.callback(closing)
         run.watch()
         tallies = [run.count(query) for query in queries]
@@ -127,7 +128,7 @@ def run_demo(
         kills=run.kills,
         published=run.progress.published,
         delivered_again=delivered_again,
-        **{name: total(tallies, name) for name in DemoResult.COUNTS},
+        **{name: sum(getattr(one, name) for one in tallies) for name in DemoResult.COUNTS},
         queries=tallies,
         seconds=round(time.monotonic() - began, 1),
         notes=service.notes,
@@ -153,17 +154,16 @@ class _Run:
     _stopped: threading.Event = field(default_factory=threading.Event)
     _began: float = field(default_factory=time.monotonic)
     _choose: random.Random = field(default_factory=random.Random)
+    _publisher: threading.Thread = field(default_factory=threading.Thread)
 
-    @contextlib.contextmanager
-    def publishing(self) -> Iterator[None]:
-        """Publish in a thread, until all is published or the context ends."""
-        thread = threading.Thread(target=self._publish, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopped.set()
-            thread.join()
+    def start_publishing(self) -> None:
+        self._publisher = threading.Thread(target=self._publish, daemon=True)
+        self._publisher.start()
+
+    def stop_publishing(self) -> None:
+        """Wait for the portion that is on its way, and publish no more."""
+        self._stopped.set()
+        self._publisher.join()
 
     def _publish(self) -> None:
         messages = make_messages(self.plan.messages, KEYS)
@@ -190,23 +190,18 @@ class _Run:
                 break
             self._kill(moment)
         if self._wait(partial(self._has_read, 1.0)):
-            self._wait(lambda: self.progress.duplicates > 0, 0.0 if self._has_no_duplicates else _DUPLICATES_SECONDS)
+            if self.service.delivered_again() is not None:
+                self._wait(lambda: self.progress.duplicates > 0, _DUPLICATES_SECONDS)
             self._wait(lambda: False, _SETTLED_SECONDS)
         else:
-            self.service.notes.append(
-                "The count was made before all rows had arrived: the time was over, or none came."
-            )
-        self._stopped.set()
+            self.service.notes.append("Counted before all rows had arrived: the time was over, or no more came.")
         self.progress.stage = "stopping"
         self._update()
+        self.stop_publishing()
         self.process.finish()
 
     def _has_read(self, share: float) -> bool:
         return self.progress.rows >= self.plan.messages * share
-
-    @property
-    def _has_no_duplicates(self) -> bool:
-        return self.service.delivered_again() is None
 
     def _kill(self, moment: Moment) -> None:
         hold = self.plan.folder / "hold"
@@ -261,7 +256,8 @@ class _Run:
         if self.plan.plant_loss and query is self.queries[0] and rows:
             rows.pop(len(rows) // 2)
         attempts = self.process.attempts(query)
-        return tally(query.name, self.plan.run, self.messages, rows, attempts, self.service.repeated)
+        counted = tally(query.name, self.plan.run, self.messages, rows, attempts, self.service.repeated)
+        return counted if self.service.ordered else replace(counted, disordered=0)
 
 
 def _rows(plan: DemoPlan, query: Query) -> Iterator[Row]:
