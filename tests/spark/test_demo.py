@@ -16,6 +16,7 @@ import pytest
 from connectors.cli.demo.plan import DemoPlan, ServiceName, Target
 from connectors.cli.demo.run import DemoResult, run_demo
 from connectors.testing.kinesis import KinesisServer
+from connectors.testing.object_store import ObjectStoreServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
 
@@ -135,6 +136,40 @@ def test_kafka_on_a_real_broker_writes_exactly_once_and_removes_its_topics(tmp_p
         groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
     assert counts(result) == right("files", "exactly-once")
     assert (result.left_behind, topics, groups) == ([], [], [])
+
+
+@pytest.mark.long
+def test_kafka_in_topics_that_were_there_counts_its_own_records_and_removes_none(tmp_path: Path, seed: int) -> None:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    from confluent_kafka import Producer  # noqa: PLC0415 - as above
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+    with KafkaBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.endpoint})
+        for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("copies", 2, 1)]).values():
+            future.result()
+        producer = Producer({"bootstrap.servers": broker.endpoint})
+        for number in range(100):
+            producer.produce("orders" if number % 2 else "copies", b"of somebody else")
+        producer.flush()
+        target = Target(endpoint=broker.endpoint, topics=("orders", "copies"))
+        result = run(tmp_path, ServiceName.KAFKA, target, seed=seed)
+        topics = {name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")}
+    assert counts(result) == right("files", "exactly-once")
+    assert (result.left_behind, topics) == ([], {"orders", "copies"})
+
+
+@pytest.mark.long
+def test_pubsub_with_its_spool_in_an_object_store_leaves_no_object_behind(tmp_path: Path, seed: int) -> None:
+    with ObjectStoreServer() as store:
+        options = {"spoolEndpoint": store.endpoint, "spoolRegion": "us-east-1"}
+        options |= {"spoolKeyId": "any", "spoolSecret": "any"}
+        result = run(tmp_path, ServiceName.PUBSUB, Target(spool="s3://spools/demo", options=options), seed=seed)
+        assert store.counts["PUT"] > 0
+        assert store.objects == {}
+    assert counts(result) == right("spool")
+    assert ((result.delivered_again or 0) > 0, result.left_behind) == (True, [])
 
 
 @pytest.mark.long

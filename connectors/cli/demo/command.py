@@ -228,7 +228,7 @@ def _folder(screen: Console, *, keep: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Any]:
-    """Raise `_Interrupted` on the first SIGINT or SIGTERM; ignore others, and all once the yielded switch is off."""
+    """Raise `_Interrupted` on the first signal to end; ignore others, and all once the yielded switch is off."""
     waits = [True]
 
     def interrupt(*_: object) -> None:
@@ -236,7 +236,7 @@ def _interruptible() -> Iterator[Any]:
             waits.clear()
             raise _Interrupted
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield waits.clear
     finally:

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from connectors.cli.demo.count import Message
 from connectors.cli.demo.plan import KEYS, Bound, DemoPlan, Query, Service, hours
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.core.retry import Backoff
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import THROTTLED
 from connectors.kinesis.options.client import stream_named
@@ -24,7 +23,6 @@ _SHARDS = 2
 _MOST_SHARDS = 4  # open at a time, with room for one that is about to close
 _SPLIT_AT, _MERGE_AT = 0.4, 0.7
 _ACTIVE_SECONDS = 120.0
-_TRIES = 10
 _OF_OUR_SERVER = {
     "awsAccessKey": "any",
     "awsSecretKey": "any",
@@ -148,18 +146,9 @@ class Kinesis(Service):
     def publish(self, messages: Sequence[Message]) -> None:
         """Put one request after the other, each with no key twice, so that a refused record keeps its key's order."""
         for first in range(0, len(messages), KEYS):
-            left = list(messages[first : first + KEYS])
-            backoff = Backoff(initial_seconds=0.1, cap_seconds=5.0)
-            for attempt in range(_TRIES):
-                left, error = self._put(left)
-                if error is None:
-                    break
-                if not error.transient or attempt == _TRIES - 1:
-                    raise error
-                time.sleep(backoff.next_delay_seconds(error))
+            self.repeat(self._put, messages[first : first + KEYS])
 
-    def _put(self, messages: list[Message]) -> tuple[list[Message], ConnectorError | None]:
-        """Return the messages to put again, and why."""
+    def _put(self, messages: Sequence[Message]) -> tuple[Sequence[Message], ConnectorError | None]:
         records = [
             {"Data": base64.b64encode(message.encode(self.plan.run)).decode(), "PartitionKey": message.key}
             for message in messages
@@ -168,9 +157,6 @@ class Kinesis(Service):
         try:
             response = json.loads(self._client.put_records(self._stream, body))
         except ConnectorError as error:
-            if error.transient and error.code != THROTTLED:  # it may have taken effect
-                for message in messages:
-                    self.repeated[message.number] = self.repeated.get(message.number, 0) + 1
             return messages, error
         refused = [
             message for message, record in zip(messages, response["Records"], strict=True) if record.get("ErrorCode")

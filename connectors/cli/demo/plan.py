@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,13 +15,19 @@ from pathlib import Path
 
 from connectors.cli.demo.count import Message, Row
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
+from connectors.core.retry import Backoff
 
 PREFIX = "connectors-demo-"
 """What the names of all created resources begin with."""
 KEYS = 20
 _LIMIT_SHARE = 10
 _REMOVE_PAUSES = (1.0, 2.0, 5.0, 10.0)
+_TRIES = 10
+_NOT_STORED = frozenset({"KINESIS_THROTTLED"})
 _NEVER_CREATED = frozenset({"SPOOL_NOT_FOUND"})
+
+
+Publishing = Callable[[Sequence[Message]], tuple[Sequence[Message], ConnectorError | None]]
 
 
 class ServiceName(StrEnum):
@@ -117,6 +124,7 @@ class Service(ABC):
     """A service in a demonstration; `open` starts or reaches it, and its exit stack removes what was created.
 
     Attributes:
+        repeated: by number, how often a message was published again because a request was not answered.
         ordered: whether the messages of a key must come in their order.
         notes: what a reader of the result has to know.
         left_behind: what was created and could not be removed.
@@ -129,7 +137,7 @@ class Service(ABC):
         self.plan, self.target = plan, plan.target
         self.name = f"{PREFIX}{plan.run}"
         self.began_ms = round(time.time() * 1000)
-        self.repeated: dict[int, int] = {}
+        self.repeated: Counter[int] = Counter()
         self.ordered = True
         self.notes: list[str] = []
         self.left_behind: list[str] = []
@@ -177,6 +185,19 @@ class Service(ABC):
     def read_back(self, query: Query) -> Iterator[Row]:
         """Read what a query with a `Query.sink` has written."""
         raise NotImplementedError
+
+    def repeat(self, attempt: Publishing, messages: Sequence[Message]) -> None:
+        """Publish messages by ``attempt``, which returns those to publish again, and why, until all are accepted."""
+        backoff = Backoff(initial_seconds=0.1, cap_seconds=5.0)
+        for tries_left in reversed(range(_TRIES)):
+            messages, error = attempt(messages)
+            if error is None:
+                return
+            if not (error.transient and tries_left):
+                raise error
+            if error.code not in _NOT_STORED:
+                self.repeated.update(message.number for message in messages)
+            time.sleep(backoff.next_delay_seconds(error))
 
     def removing(self, stack: ExitStack, what: str, remove: Callable[[], object]) -> None:
         """Remove something when the stack ends; to be called before it is created, as the answer may be lost."""

@@ -14,7 +14,6 @@ from connectors.cli.demo.count import Message
 from connectors.cli.demo.plan import Bound, DemoPlan, Query, Service
 from connectors.core.diagnostics import reach
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.retry import Backoff
 from connectors.pubsub.client.client import PubSubClient, wire_message
 from connectors.pubsub.options.kinds import full_path
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
@@ -25,7 +24,6 @@ from connectors.testing.pubsub import PubSubServerProcess, start_server_process
 _OUR_PROJECT = "demo"
 _REDELIVERED = 0.15
 _CALL_SECONDS = 30.0
-_TRIES = 8
 _LARGEST_PORT = 65535
 _LOOK_SECONDS = 0.5
 
@@ -141,25 +139,13 @@ class PubSub(Service):
         return [Query("spool", "pubsub", self._raw, columns)]
 
     def publish(self, messages: Sequence[Message]) -> None:
-        """Publish one request for each ordering key, all at the same time; a request without an answer is repeated."""
+        self.repeat(self._publish, messages)
+
+    def _publish(self, messages: Sequence[Message]) -> tuple[list[Message], ConnectorError | None]:
+        """Publish one request per ordering key, all at the same time."""
         requests: dict[str, list[Message]] = {}
         for message in messages:
             requests.setdefault(message.key, []).append(message)
-        backoff = Backoff(initial_seconds=0.1, cap_seconds=5.0)
-        for attempt in range(_TRIES):
-            failures = self._publish_once(requests)
-            if not failures:
-                return
-            error = next(iter(failures.values()))
-            if not error.transient or attempt == _TRIES - 1:
-                raise error
-            requests = {key: requests[key] for key in failures}
-            for message in [message for portion in requests.values() for message in portion]:
-                self.repeated[message.number] = self.repeated.get(message.number, 0) + 1
-            time.sleep(backoff.next_delay_seconds(error))
-        raise AssertionError
-
-    def _publish_once(self, requests: dict[str, list[Message]]) -> dict[str, ConnectorError]:
         ends: queue.SimpleQueue[tuple[str, ConnectorError | None]] = queue.SimpleQueue()
         for key, portion in requests.items():
             request = wire_message("PublishRequest")(topic=self._topic)
@@ -171,8 +157,9 @@ class PubSub(Service):
                 timeout_seconds=_CALL_SECONDS,
                 done=lambda error, key=key: ends.put((key, error)),  # type: ignore[misc]
             )
-        results = [ends.get(timeout=2 * _CALL_SECONDS) for _ in requests]
-        return {key: error for key, error in results if error is not None}
+        results = dict(ends.get(timeout=2 * _CALL_SECONDS) for _ in requests)
+        failed = [message for message in messages if results[message.key] is not None]
+        return failed, next(filter(None, results.values()), None)
 
     def delivered_again(self) -> int | None:
         if time.monotonic() >= self._look_at:
