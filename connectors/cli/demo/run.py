@@ -20,7 +20,6 @@ from connectors.cli.demo.count import Message, Row, Tally, make_messages, rows_w
 from connectors.cli.demo.job import sink_files
 from connectors.cli.demo.plan import KEYS, DemoPlan, Query, Service, ServiceName
 from connectors.cli.demo.processes import Kill, Moment, QueryProcess, kill_moments
-from connectors.core.errors import ConnectorError
 
 _POLL = 0.2
 _PORTION = 500
@@ -50,7 +49,7 @@ class Progress:
     published: int = 0
     rows: int = 0
     duplicates: int = 0
-    failure: ConnectorError | None = None
+    failure: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class DemoResult:
 
     @property
     def is_right(self) -> bool:
-        return all(query.is_right for query in self.queries)
+        return self.published > 0 and all(query.is_right for query in self.queries)
 
 
 def service_of(plan: DemoPlan) -> Service:
@@ -178,7 +177,7 @@ class _Run:
                 self.service.publish(portion)
                 self.messages += portion
                 self.progress.published = len(self.messages)
-        except ConnectorError as error:
+        except BaseException as error:  # noqa: BLE001 - raised where the run waits
             self.progress.failure = error
 
     def watch(self) -> None:
