@@ -25,7 +25,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.servers", "kafka", "--exit-with-parent", *arguments]
 
 
-def test_it_listens_on_the_port_and_labels_its_addresses(tmp_path: Path) -> None:
+def test_it_listens_on_the_port_labels_its_addresses_and_names_the_demo(tmp_path: Path) -> None:
     port = free_port()
     arguments = command("--port", str(port), "--folder", str(tmp_path))
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
@@ -33,7 +33,7 @@ def test_it_listens_on_the_port_and_labels_its_addresses(tmp_path: Path) -> None
         assert program.stdout is not None
         try:
             assert program.stdout.readline() == f"listening on 127.0.0.1:{port}\n"
-            lines = [program.stdout.readline() for _ in range(4)]
+            lines = [program.stdout.readline() for _ in range(5)]
             assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=10).brokers
         finally:
             program.stdin.close()
@@ -41,7 +41,8 @@ def test_it_listens_on_the_port_and_labels_its_addresses(tmp_path: Path) -> None
     assert lines[0] == f"# kafka.bootstrap.servers, in plain text: 127.0.0.1:{port}\n"
     assert re.fullmatch(r"# .*SASL_PLAINTEXT, user shop, password shop-secret: 127\.0\.0\.1:\d+\n", lines[1])
     assert re.fullmatch(rf"# .*SSL, with the certificates in {tmp_path}/certificates: 127\.0\.0\.1:\d+\n", lines[2])
-    assert lines[3] == f"export KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:{port}\n"
+    assert lines[3] == f"# try it in another terminal: ./dev demo kafka --bootstrap 127.0.0.1:{port}\n"
+    assert lines[4] == f"export KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:{port}\n"
     assert program.returncode == 0
     # Its data name their ports: another one is refused, not ignored.
     arguments = command("--port", str(free_port()), "--folder", str(tmp_path))
