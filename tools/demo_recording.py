@@ -11,9 +11,10 @@ import time
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from connectors.cli.demo.plan import DemoPlan
-from connectors.cli.demo.run import DemoResult, Progress, run_demo
+from connectors.cli.demo.run import Progress, run_demo, service_of
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "demo.svg"
 MESSAGES = 50_000
@@ -42,7 +43,7 @@ class Frame:
     duplicates: int
 
 
-def record(messages: int) -> tuple[list[Frame], DemoResult]:
+def record(messages: int) -> tuple[list[Frame], dict[str, Any]]:
     """Run the demonstration, and return its progress second by second and its count."""
     frames: list[Frame] = []
     began = time.monotonic()
@@ -54,15 +55,15 @@ def record(messages: int) -> tuple[list[Frame], DemoResult]:
             frames.append(Frame(seconds, progress.stage, progress.published, progress.rows, progress.duplicates))
 
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
-        return frames, run_demo(DemoPlan(Path(folder), messages=messages, kills=1), show)
+        return frames, run_demo(service_of(DemoPlan(Path(folder), messages=messages, kills=1)), show)
 
 
-def picture(frames: list[Frame], result: DemoResult) -> str:
+def picture(frames: list[Frame], result: dict[str, Any]) -> str:
     """Return the SVG: one group a frame, each visible for its own part of one long animation."""
     starts = [frame.seconds / SPEED for frame in frames]
     table_from = starts[-1] + _FRAME_SECONDS / SPEED
     whole = table_from + _HOLD_SECONDS
-    groups = [_frame(frame, result.published) for frame in frames] + [_table(result)]
+    groups = [_frame(frame, result["published"]) for frame in frames] + [_table(result)]
     rules, shown = [], []
     for number, (group, start, end) in enumerate(
         zip(groups, [*starts, table_from], [*starts[1:], table_from, whole], strict=True)
@@ -71,7 +72,8 @@ def picture(frames: list[Frame], result: DemoResult) -> str:
         shown.append(f'<g class="f{number}">{group}</g>')
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A recording '
-        f'of ./dev demo: {result.published:,} messages published, {result.lost} lost, {result.doubled} doubled">'
+        f"of ./dev demo: {result['published']:,} messages published, {result['lost']} lost, "
+        f'{result["doubled"]} doubled">'
     )
     page = (
         f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="8"/><text x="{_LEFT}" y="36">$ ./dev demo</text>'
@@ -110,13 +112,13 @@ def _bar(name: str, count: int, share: float, colour: str, top: int) -> list[str
     ]
 
 
-def _table(result: DemoResult) -> str:
+def _table(result: dict[str, Any]) -> str:
     rows = (
-        ("published", result.published),
-        ("rows read back", result.queries[0].delivered),
-        ("duplicates dropped", result.delivered_again or 0),
-        ("lost", result.lost),
-        ("doubled", result.doubled),
+        ("published", result["published"]),
+        ("rows read back", result["queries"][0]["delivered"]),
+        ("duplicates dropped", result["delivered_again"] or 0),
+        ("lost", result["lost"]),
+        ("doubled", result["doubled"]),
     )
     lines = [f'<text class="stage" x="{_LEFT}" y="76">killed once with SIGKILL; counted by message</text>']
     for row, (name, count) in enumerate(rows):

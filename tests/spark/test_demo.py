@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from connectors.cli.demo.plan import DemoPlan, ServiceName, Target
-from connectors.cli.demo.run import DemoResult, run_demo
+from connectors.cli.demo.run import run_demo, service_of
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.object_store import ObjectStoreServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
@@ -31,20 +31,18 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "connectors.cli", "demo", *arguments]
 
 
-def counts(result: DemoResult) -> list[tuple[str, int, int, int, int, int, int]]:
-    return [
-        (one.query, one.delivered, one.lost, one.doubled, one.disordered, one.foreign, one.replays_differing)
-        for one in result.queries
-    ]
+def counts(result: dict[str, Any]) -> list[tuple[str, int, int, int, int, int, int]]:
+    names = ("query", "delivered", "lost", "doubled", "disordered", "foreign", "replays_differing")
+    return [tuple(one[name] for name in names) for one in result["queries"]]
 
 
 def right(*queries: str, messages: int = MESSAGES) -> list[tuple[str, int, int, int, int, int, int]]:
     return [(query, messages, 0, 0, 0, 0, 0) for query in queries]
 
 
-def run(folder: Path, service: ServiceName, target: Target | None = None, **more: Any) -> DemoResult:
+def run(folder: Path, service: ServiceName, target: Target | None = None, **more: Any) -> dict[str, Any]:
     plan = DemoPlan(folder, service, target or Target(), **{"messages": MESSAGES, "kills": 1, "minutes": 10, **more})
-    return run_demo(plan, lambda _: None)
+    return run_demo(service_of(plan), lambda _: None)
 
 
 def test_pubsub_drops_duplicates_and_the_count_sees_a_planted_loss(tmp_path: Path, seed: int) -> None:
@@ -67,15 +65,15 @@ def test_pubsub_drops_duplicates_and_the_count_sees_a_planted_loss(tmp_path: Pat
 def test_kafka_on_the_mock_cluster_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
     result = run(tmp_path, ServiceName.KAFKA, seed=seed)
     assert counts(result) == right("files")
-    assert result.replays > 0
-    assert any("no transactions" in note and "./dev broker" in note for note in result.notes)
+    assert result["replays"] > 0
+    assert any("no transactions" in note and "./dev broker" in note for note in result["notes"])
 
 
 def test_kinesis_polls_and_fans_out_while_shards_are_split_and_merged(tmp_path: Path, seed: int) -> None:
     result = run(tmp_path, ServiceName.KINESIS, seed=seed, kills=2)
     assert counts(result) == right("polling", "fan-out")
-    assert [note.partition(" ")[0] for note in result.notes] == ["Split", "Merge"]
-    assert len(result.kills) == 2
+    assert [note.partition(" ")[0] for note in result["notes"]] == ["Split", "Merge"]
+    assert len(result["kills"]) == 2
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -135,7 +133,7 @@ def test_kafka_on_a_real_broker_writes_exactly_once_and_removes_its_topics(tmp_p
         topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith("connectors-demo")]
         groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
     assert counts(result) == right("files", "exactly-once")
-    assert (result.left_behind, topics, groups) == ([], [], [])
+    assert (result["left_behind"], topics, groups) == ([], [], [])
 
 
 @pytest.mark.long
@@ -153,11 +151,11 @@ def test_kafka_in_topics_that_were_there_counts_its_own_records_and_removes_none
         for number in range(100):
             producer.produce("orders" if number % 2 else "copies", b"of somebody else")
         producer.flush()
-        target = Target(endpoint=broker.endpoint, topics=("orders", "copies"))
+        target = Target(endpoint=broker.endpoint, given=("orders", "copies"))
         result = run(tmp_path, ServiceName.KAFKA, target, seed=seed)
         topics = {name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")}
     assert counts(result) == right("files", "exactly-once")
-    assert (result.left_behind, topics) == ([], {"orders", "copies"})
+    assert (result["left_behind"], topics) == ([], {"orders", "copies"})
 
 
 @pytest.mark.long
@@ -169,7 +167,7 @@ def test_pubsub_with_its_spool_in_an_object_store_leaves_no_object_behind(tmp_pa
         assert store.counts["PUT"] > 0
         assert store.objects == {}
     assert counts(result) == right("spool")
-    assert ((result.delivered_again or 0) > 0, result.left_behind) == (True, [])
+    assert ((result["delivered_again"] or 0) > 0, result["left_behind"]) == (True, [])
 
 
 @pytest.mark.long
@@ -184,7 +182,7 @@ def test_kinesis_on_kinesis_local_reads_each_record_once(
         target = Target(endpoint=f"http://{server.endpoint}")
         result = run(tmp_path, ServiceName.KINESIS, target, seed=seed)
     assert counts(result) == right("polling", "fan-out")
-    assert result.left_behind == []
+    assert result["left_behind"] == []
 
 
 # ./dev test has both parts: the demonstration above, and the emulator in tests/integration/pubsub/test_emulator.py.
@@ -193,4 +191,4 @@ def test_pubsub_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulat
     """Its fetcher dies between durable and ack; the kill of the query is the other test's."""
     result = run(tmp_path, ServiceName.PUBSUB, Target(endpoint=pubsub_emulator), kills=0)
     assert counts(result) == right("spool")
-    assert (result.delivered_again or 0) > 0
+    assert (result["delivered_again"] or 0) > 0

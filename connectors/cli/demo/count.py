@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_FAULTS = ("lost", "doubled", "disordered", "foreign", "replays_differing")
+FAULTS = ("lost", "doubled", "disordered", "foreign", "replays_differing")
 
 
 class Message(NamedTuple):
@@ -24,7 +24,6 @@ class Message(NamedTuple):
 
 
 def make_messages(count: int, keys: int) -> list[Message]:
-    """Make messages whose keys come in turn."""
     return [Message(f"key-{number % keys:02d}", number, number // keys) for number in range(count)]
 
 
@@ -56,17 +55,9 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The count of one query.
+    """The count of one query; docs/faults/accounts.md says what each field is.
 
-    Attributes:
-        delivered: rows of this run in the sink.
-        lost: messages without a row.
-        doubled: rows too many of a message.
-        disordered: messages that come after a later one of their key.
-        foreign: rows whose number was never published, or has another key; rows of other runs do not count.
-        replays: writes of a batch that was written before.
-        replays_differing: those with other rows than its first write, or with the rows in another order.
-        rows_per_second: between the batches of a run, without starts and kills; None where that is not measured.
+    Foreign rows have this run's name, and a number that was never published or has another key.
     """
 
     query: str
@@ -79,9 +70,10 @@ class Tally:
     replays_differing: int
     rows_per_second: int | None
 
-    @property
-    def is_right(self) -> bool:
-        return not any(getattr(self, fault) for fault in _FAULTS)
+
+def is_right(record: Mapping[str, Any]) -> bool:
+    """Return whether the record of a run shows no fault; one that published nothing shows nothing."""
+    return record["published"] > 0 and not any(record[fault] for fault in FAULTS)
 
 
 def tally(
@@ -92,15 +84,9 @@ def tally(
     attempts: Sequence[Attempt] = (),
     repeated: Mapping[int, int] | None = None,
 ) -> Tally:
-    """Count the rows of a query, which come in the order of its sink.
+    """Count the rows of a query, which come in the order of its sink; the attempts come in the order of time.
 
-    Args:
-        query: its name.
-        run: see `Message.encode`.
-        published: what was published, by number.
-        rows: all rows of the sink.
-        attempts: every write of a batch, in the order of time.
-        repeated: by number, how often a message was published again because the first request was not answered.
+    ``repeated`` says how often a message was published again, because a request was not answered.
     """
     seen: Counter[int] = Counter()
     newest: dict[str, int] = {}

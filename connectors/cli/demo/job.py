@@ -47,7 +47,17 @@ def sink_files(folder: Path) -> list[Path]:
 def main(plan: Mapping[str, Any]) -> None:
     """Run the queries of a plan until the file ``stop`` appears or the process is killed."""
     folder, restarts = Path(plan["folder"]), int(plan["restarts"])
-    spark = _session()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - a second of imports that only this process needs
+
+    spark = (
+        SparkSession.builder.master("local[2,4]")  # four attempts a task, as a cluster has
+        .appName("pyspark-stream-connectors demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
+        .getOrCreate()
+    )
     register(spark)
     start = partial(_start, spark, folder, time.time_ns(), plan["run"])
     queries = {number: start(one) for number, one in enumerate(plan["queries"])}
@@ -93,20 +103,6 @@ def _start(spark: SparkSession, parent: Path, started: int, run: str, plan: Mapp
         columns = zip(plan["columns"], ("text", "place", "position"), strict=True)
         writer = rows.selectExpr(*[f"{column} AS {name}" for column, name in columns]).writeStream.foreachBatch(write)
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - a second of imports that only this process needs
-
-    return (
-        SparkSession.builder.master("local[2,4]")  # four attempts a task, as a cluster has
-        .appName("pyspark-stream-connectors demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .getOrCreate()
-    )
 
 
 def _replace(path: Path, rows: pa.Table) -> None:

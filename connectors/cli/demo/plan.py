@@ -12,21 +12,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from connectors.cli.demo.count import Message, Row
-from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
+from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.retry import Backoff
 
-PREFIX = "connectors-demo-"
-"""What the names of all created resources begin with."""
 KEYS = 20
-_LIMIT_SHARE = 10
-_REMOVE_PAUSES = (1.0, 2.0, 5.0, 10.0)
+_BATCHES = 10  # enough that kills come between them
+_REMOVE_PAUSES = (1.0, 2.0, 5.0, 10.0, 0.0)
 _TRIES = 10
 _NOT_STORED = frozenset({"KINESIS_THROTTLED"})
 _NEVER_CREATED = frozenset({"SPOOL_NOT_FOUND"})
-
-
 Publishing = Callable[[Sequence[Message]], tuple[Sequence[Message], ConnectorError | None]]
 
 
@@ -38,23 +35,62 @@ class ServiceName(StrEnum):
     PUBSUB = "pubsub"
 
 
+class Facts(NamedTuple):
+    """What the demo knows of a service: its class, its client's package, what it runs against, and what that costs.
+
+    Servers are ours, one by its address, and the cloud's. Prices are US dollars per begun hour and million messages.
+    """
+
+    service: str
+    package: str
+    servers: tuple[str, str, str]
+    options: tuple[str, ...]
+    hour: float = 0.0
+    million: float = 0.0
+    assumes: str = "nothing is billed for a server of your own"
+
+
+FACTS = {
+    ServiceName.KAFKA: Facts(
+        "connectors.cli.demo.kafka:Kafka",
+        "confluent-kafka",
+        ("librdkafka's mock cluster", "a Kafka broker by its address", ""),
+        ("bootstrap", "topic"),
+        assumes="Kafka bills nothing; a managed cluster may bill traffic, at most 5 KB per message",
+    ),
+    ServiceName.KINESIS: Facts(
+        "connectors.cli.demo.kinesis:Kinesis",
+        "botocore",
+        ("connectors.testing.kinesis", "a server by its URL", "Amazon Kinesis Data Streams"),
+        ("endpoint", "region", "stream"),
+        hour=4 * (0.015 + 0.015),
+        million=2 * (0.014 + 0.013),
+        assumes="list prices of us-east-1: 4 shards and consumer-shards at 0.015 USD per hour begun; each message put "
+        "twice, at 0.014 USD per million, and 0.013 for 1 GB of fan-out",
+    ),
+    ServiceName.PUBSUB: Facts(
+        "connectors.cli.demo.pubsub:PubSub",
+        "grpcio",
+        ("connectors.testing.pubsub", "an emulator by its address", "Google Cloud Pub/Sub"),
+        ("endpoint", "project", "subscription", "spool"),
+        million=0.15,
+        assumes="40 USD per TiB, 1,000 bytes billed per message, 4 transfers of each; an object store gets 20 calls a "
+        "second at 5 USD per million",
+    ),
+}
+_STORE_MINUTE = 60 * 20 * 5e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the service is; with nothing given, it is a server of our own.
+    """Where the service is: the address of a server that bills nothing, or a region or project; ours without either.
 
-    Attributes:
-        endpoint: of a server that costs nothing: Kafka's ``HOST:PORT``, an emulator's, or a URL for Kinesis.
-        account: the region of AWS, or the project of Google.
-        topics: given ones, which are neither created nor removed; a stream counts as one.
-        subscription: a given one.
-        spool: the folder or object store URL for the spool of Pub/Sub.
-        options: more options of the connector; may hold secrets.
+    What is given (topics, a stream, a subscription) is neither created nor removed.
     """
 
     endpoint: str | None = None
     account: str | None = None
-    topics: tuple[str, ...] = ()
-    subscription: str | None = None
+    given: tuple[str, ...] = ()
     spool: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -65,13 +101,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """A demonstration, in an empty folder.
-
-    Attributes:
-        kills: how many processes are killed; the seed decides which and when.
-        minutes: when they are over, the count is made whatever has arrived.
-        plant_loss: drop one row before the count, to show that the count sees it.
-    """
+    """A demonstration, in an empty folder; ``run`` tells its messages and resources from all others."""
 
     folder: Path
     service: ServiceName = ServiceName.PUBSUB
@@ -82,22 +112,24 @@ class DemoPlan:
     minutes: float = 10.0
     plant_loss: bool = False
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Tells this run's messages and resources from all others."""
 
     @property
     def batch_limit(self) -> str:
-        """The most messages of a batch: enough batches that kills come between them."""
-        return str(max(self.messages // _LIMIT_SHARE, 1))
+        return str(max(self.messages // _BATCHES, 1))
+
+    @property
+    def dollars(self) -> float:
+        """The most that the run may cost; one more hour counts, as it may begin within one."""
+        facts, target = FACTS[self.service], self.target
+        dollars = _STORE_MINUTE * self.minutes if target.spool else 0.0
+        if target.account and not target.endpoint:
+            dollars += facts.hour * (math.ceil(self.minutes / 60) + 1) + facts.million * self.messages / 1e6
+        return dollars
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query of the demo.
-
-    Attributes:
-        columns: SQL expressions of its text, place and position, for a sink of files.
-        sink: options of a sink of the same format instead; then the service itself reads back what was written.
-    """
+    """A query of the demo: into files, by SQL expressions of text, place and position, or into a sink of its format."""
 
     name: str
     source: str
@@ -106,62 +138,30 @@ class Query:
     sink: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a run costs at most, in US dollars, and the prices that this assumes."""
-
-    dollars: float
-    assumes: str
-
-    def check(self, most: float) -> None:
-        """Refuse a run that may cost more than the user allows."""
-        if self.dollars > most:
-            what = f"The run may cost {self.dollars:.2f} USD, and at most {most:.2f} is allowed"
-            raise OptionError("DEMO_COST", what, "--max-cost")
-
-
 class Service(ABC):
-    """A service in a demonstration; `open` starts or reaches it, and its exit stack removes what was created.
+    """A service in a demonstration; its options are checked when it is built, which calls nothing.
 
     Attributes:
+        creates: what `open` creates, and its exit stack removes.
+        failpoints: set for the first start of the query.
         repeated: by number, how often a message was published again because a request was not answered.
         ordered: whether the messages of a key must come in their order.
-        notes: what a reader of the result has to know.
-        left_behind: what was created and could not be removed.
+        duplicates: how many deliveries the query dropped; None for services that repeat none.
     """
-
-    failpoints: str = ""
-    """Set for the first start of the query."""
 
     def __init__(self, plan: DemoPlan) -> None:
         self.plan, self.target = plan, plan.target
-        self.name = f"{PREFIX}{plan.run}"
-        self.began_ms = round(time.time() * 1000)
+        self.name = f"connectors-demo-{plan.run}"
+        ours, by_address, cloud = FACTS[plan.service].servers
+        self.server = ours if self.target.is_ours else by_address if self.target.endpoint else cloud
+        self.creates: list[str] = []
+        self.rights: list[str] = []
+        self.failpoints = ""
         self.repeated: Counter[int] = Counter()
         self.ordered = True
+        self.duplicates: int | None = None
         self.notes: list[str] = []
         self.left_behind: list[str] = []
-
-    @property
-    @abstractmethod
-    def server(self) -> str:
-        """What it runs against, for the record; no address."""
-
-    @abstractmethod
-    def creates(self) -> list[str]:
-        """Name what is created, and removed at the end."""
-
-    @abstractmethod
-    def rights(self) -> list[str]:
-        """Name the rights that a run against a real service needs."""
-
-    def bound(self) -> Bound:
-        """Return what a run costs at most."""
-        return Bound(0.0, "nothing is billed for a server of your own")
-
-    @abstractmethod
-    def check(self) -> None:
-        """Check the options, without a call to the service."""
 
     @abstractmethod
     def open(self, stack: ExitStack) -> None:
@@ -178,9 +178,8 @@ class Service(ABC):
     def disturb(self, share: float) -> None:  # noqa: B027 - not every service can be disturbed
         """Do what the service can do to its readers when this share of the messages is published."""
 
-    def delivered_again(self) -> int | None:
-        """Return how many deliveries the query dropped as duplicates; None for services that deliver none."""
-        return None
+    def update(self) -> None:  # noqa: B027 - only Pub/Sub repeats deliveries
+        """Count the duplicates anew."""
 
     def read_back(self, query: Query) -> Iterator[Row]:
         """Read what a query with a `Query.sink` has written."""
@@ -203,21 +202,15 @@ class Service(ABC):
         """Remove something when the stack ends; to be called before it is created, as the answer may be lost."""
 
         def end() -> None:
-            for pause in (*_REMOVE_PAUSES, 0.0):
+            for pause in _REMOVE_PAUSES:
                 try:
                     remove()
                 except ConnectorError as error:
-                    if isinstance(error, SourceGoneError) or error.code in _NEVER_CREATED:
-                        return
                     if error.transient and pause:
                         time.sleep(pause)
                         continue
-                    self.left_behind.append(f"{what}: {error.what}")
+                    if not isinstance(error, SourceGoneError) and error.code not in _NEVER_CREATED:
+                        self.left_behind.append(f"{what}: {error.what}")
                 return
 
         stack.callback(end)
-
-
-def hours(minutes: float) -> int:
-    """Return the most hours that are billed: each that has begun, and one more for the start within an hour."""
-    return math.ceil(minutes / 60) + 1

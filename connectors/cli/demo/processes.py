@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,36 +30,31 @@ VICTIMS = ("driver", *_IN_COMMAND_LINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """Whom to kill after which share of the messages; ``held``: between a batch's write and Spark's record of it."""
+class Kill:
+    """Whom to kill after which share of the messages, and once it is done, after how many rows and seconds.
+
+    ``held`` is between the write of a batch and Spark's record of it.
+    """
 
     victim: str
     share: float
     held: bool
+    rows: int = 0
+    seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """A kill that happened, with the rows in the sink and the seconds since the start."""
-
-    victim: str
-    held: bool
-    rows: int
-    seconds: float
-
-
-def kill_moments(seed: int, kills: int) -> list[Moment]:
+def planned_kills(seed: int, kills: int) -> list[Kill]:
     """Return the kills of a seed: the kinds in turn, the driver first, over the first four fifths of the rows."""
     choose = random.Random(seed)  # noqa: S311 - repeatable is what it has to be
-    moments: list[Moment] = []
+    planned: list[Kill] = []
     kinds: list[str] = []
     for number in range(kills):
         if not kinds:
             kinds = [VICTIMS[0], *choose.sample(VICTIMS[1:], len(VICTIMS) - 1)]
         victim = kinds.pop(0)
         share = (number + choose.uniform(0.3, 0.9)) / kills * 0.8
-        moments.append(Moment(victim, round(share, 3), held=victim == "driver"))
-    return moments
+        planned.append(Kill(victim, round(share, 3), held=victim == "driver"))
+    return planned
 
 
 class QueryProcess:
@@ -89,13 +84,11 @@ class QueryProcess:
 
     def strike(self, victim: str, choose: random.Random) -> bool:
         """Kill a process of a kind, and restart a killed driver; return False if none of the kind runs now."""
-        if self._process is None:
-            return False
         if victim == "driver":
             self.kill()
             self.start()
             return True
-        pids = _find(self._process.pid, _IN_COMMAND_LINE[victim])
+        pids = _find(self._process.pid, _IN_COMMAND_LINE[victim]) if self._process is not None else []
         if victim == "worker":  # Spark's daemon forks them
             pids = [pid for pid in pids if _parent(pid) in pids]
         if not pids:
@@ -109,7 +102,9 @@ class QueryProcess:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._end()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()
+            self._process = None
 
     def finish(self) -> None:
         """Let the queries end after the rows that are there."""
@@ -120,13 +115,6 @@ class QueryProcess:
             self.check(expected=0)
         self.kill()
 
-    def _end(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.wait()
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process = None
-
     def check(self, expected: int | None = None) -> None:
         """Raise what ended the process, unless it still runs or has ended with the expected code."""
         if self._process is None or self._process.poll() in {None, expected}:
@@ -135,11 +123,8 @@ class QueryProcess:
         error = self._folder / ERROR_NAME
         text = error.read_text(errors="replace") if error.exists() else path.read_text(errors="replace")
         coded = _CODED.search(text)
-        why = (
-            f": {coded[1]}"
-            if coded
-            else f" with code {self._process.returncode}; its log ends: ...{text[-_LOG_SHOWN:]}"
-        )
+        ending = f" with code {self._process.returncode}; its log ends: ...{text[-_LOG_SHOWN:]}"
+        why = f": {coded[1]}" if coded else ending
         raise ConnectorError("DEMO_QUERY_ENDED", f"The query ended{why}", str(path))
 
     def attempts(self, query: Query) -> list[Attempt]:
@@ -154,27 +139,20 @@ class QueryProcess:
 
 def _find(root: int, text: str) -> list[int]:
     """Return the processes below one whose command line has a text."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        children.setdefault(_parent(int(path.name)), []).append(int(path.name))
-
-    def below(pid: int) -> Iterator[int]:
-        for child in children.get(pid, ()):
-            yield child
-            yield from below(child)
-
-    return [pid for pid in below(root) if text in _command_line(pid)]
+    below = {root}
+    pids = sorted(int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    while more := {pid for pid in pids if pid not in below and _parent(pid) in below}:
+        below |= more
+    return [pid for pid in below if text.encode() in _read(pid, "cmdline")]
 
 
 def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
-def _command_line(pid: int) -> str:
+def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
-        return ""
+        return b""

@@ -8,18 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any
 
 import pyarrow.ipc
 
-from connectors.cli.demo.count import Message, Row, Tally, make_messages, rows_written, tally
+from connectors.cli.demo.count import FAULTS, Message, Row, Tally, make_messages, rows_written, tally
 from connectors.cli.demo.job import sink_files
-from connectors.cli.demo.plan import KEYS, DemoPlan, Query, Service, ServiceName
-from connectors.cli.demo.processes import Kill, Moment, QueryProcess, kill_moments
+from connectors.cli.demo.plan import FACTS, KEYS, DemoPlan, Query, Service
+from connectors.cli.demo.processes import Kill, QueryProcess, planned_kills
 
 _POLL = 0.2
 _PORTION = 500
@@ -30,114 +30,65 @@ _SETTLED_SECONDS = 3.0
 _QUIET_SECONDS = 120.0
 _VICTIM_SECONDS = 20.0
 _DUPLICATES_SECONDS = 15.0
-_SERVICES = {
-    ServiceName.KAFKA: "kafka:Kafka",
-    ServiceName.KINESIS: "kinesis:Kinesis",
-    ServiceName.PUBSUB: "pubsub:PubSub",
-}
-_OF_SERVICE = {ServiceName.KAFKA: "confluent-kafka", ServiceName.KINESIS: "botocore", ServiceName.PUBSUB: "grpcio"}
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is: the same object is shown again and again.
-
-    Rows are those in the sink of the slowest query; a failure ends the publishing.
-    """
+    """How far it is: the same object is shown again and again; rows are those of the slowest query."""
 
     stage: str = "Spark starts"
     published: int = 0
     rows: int = 0
     duplicates: int = 0
-    failure: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    """The record of a run; the counts are sums over all its queries."""
-
-    COUNTS: ClassVar[tuple[str, ...]] = ("lost", "doubled", "disordered", "foreign", "replays", "replays_differing")
-    service: str
-    server: str
-    versions: dict[str, str]
-    seed: int
-    kills: list[Kill]
-    published: int
-    delivered_again: int | None
-    lost: int
-    doubled: int
-    disordered: int
-    foreign: int
-    replays: int
-    replays_differing: int
-    queries: list[Tally]
-    seconds: float
-    notes: list[str]
-    left_behind: list[str]
-
-    @property
-    def is_right(self) -> bool:
-        return self.published > 0 and all(query.is_right for query in self.queries)
 
 
 def service_of(plan: DemoPlan) -> Service:
     """Return the service of a plan; needs its extra."""
-    module, name = _SERVICES[plan.service].split(":")
-    chosen: Callable[[DemoPlan], Service] = getattr(import_module(f"connectors.cli.demo.{module}"), name)
+    module, name = FACTS[plan.service].service.split(":")
+    chosen: Callable[[DemoPlan], Service] = getattr(import_module(module), name)
     return chosen(plan)
 
 
 def run_demo(
-    plan: DemoPlan,
-    show: Callable[[Progress], None],
-    service: Service | None = None,
-    closing: Callable[[], None] = lambda: None,
-) -> DemoResult:
-    """Run the demonstration.
+    service: Service, show: Callable[[Progress], None], closing: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Run the demonstration, and return its record; docs/faults/accounts.md says what its fields are.
 
     Args:
-        plan: what to do.
+        service: of the plan, as `service_of` builds it; it knows afterwards what it has left behind.
         show: called several times a second.
-        service: of the plan, as `service_of` makes it; afterwards it knows what it has left behind.
         closing: called before what was created is removed.
 
     Raises:
         ConnectorError: a query ended by itself, or the service refuses a call or cannot be reached.
     """
-    service = service or service_of(plan)
-    began = time.monotonic()
+    plan, began = service.plan, time.monotonic()
     with contextlib.ExitStack() as stack:
-        service.check()
         service.open(stack)
         queries = service.queries()
         process = QueryProcess(plan.folder, queries, restarts=2 * plan.kills + 1, run=plan.run)
         run = _Run(plan, service, process, queries, show)
         stack.callback(process.kill)
-        run.start_publishing()
+        run.publisher.start()
         stack.callback(run.stop_publishing)
         stack.callback(closing)
         run.watch()
-        tallies = [run.count(query) for query in queries]
-        delivered_again = service.delivered_again()
-    return DemoResult(
-        service=plan.service.value,
-        server=service.server,
-        versions=_versions(plan.service),
-        seed=plan.seed,
-        kills=run.kills,
-        published=run.progress.published,
-        delivered_again=delivered_again,
-        **{name: sum(getattr(one, name) for one in tallies) for name in DemoResult.COUNTS},
-        queries=tallies,
-        seconds=round(time.monotonic() - began, 1),
-        notes=service.notes,
-        left_behind=service.left_behind,
-    )
-
-
-def _versions(service: ServiceName) -> dict[str, str]:
-    packages = ("pyspark-stream-connectors", "pyspark", "pyarrow", _OF_SERVICE[service])
-    return {"python": sys.version.partition(" ")[0], **{package: version(package) for package in packages}}
+        tallies = [asdict(run.count(query)) for query in queries]
+    packages = ("pyspark-stream-connectors", "pyspark", "pyarrow", FACTS[plan.service].package)
+    return {
+        "service": plan.service.value,
+        "server": service.server,
+        "versions": {"python": sys.version.partition(" ")[0]} | {package: version(package) for package in packages},
+        "seed": plan.seed,
+        "kills": [asdict(kill) for kill in run.kills],
+        "published": run.progress.published,
+        "delivered_again": service.duplicates,
+        **{name: sum(one[name] for one in tallies) for name in (*FAULTS, "replays")},
+        "queries": tallies,
+        "seconds": round(time.monotonic() - began, 1),
+        "notes": service.notes,
+        "left_behind": service.left_behind,
+    }
 
 
 @dataclass(slots=True)
@@ -151,18 +102,17 @@ class _Run:
     kills: list[Kill] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     _stopped: threading.Event = field(default_factory=threading.Event)
+    _failure: BaseException | None = None
     _began: float = field(default_factory=time.monotonic)
-    _choose: random.Random = field(default_factory=random.Random)
-    _publisher: threading.Thread = field(default_factory=threading.Thread)
+    publisher: threading.Thread = field(init=False)
 
-    def start_publishing(self) -> None:
-        self._publisher = threading.Thread(target=self._publish, daemon=True)
-        self._publisher.start()
+    def __post_init__(self) -> None:
+        self.publisher = threading.Thread(target=self._publish, daemon=True)
 
     def stop_publishing(self) -> None:
         """Wait for the portion that is on its way, and publish no more."""
         self._stopped.set()
-        self._publisher.join()
+        self.publisher.join()
 
     def _publish(self) -> None:
         messages = make_messages(self.plan.messages, KEYS)
@@ -178,18 +128,17 @@ class _Run:
                 self.messages += portion
                 self.progress.published = len(self.messages)
         except BaseException as error:  # noqa: BLE001 - raised where the run waits
-            self.progress.failure = error
+            self._failure = error
 
     def watch(self) -> None:
         """Run the queries, kill on the way, and end them when all rows have arrived."""
-        self._choose.seed(self.plan.seed)
         self.process.start(self.service.failpoints)
-        for moment in kill_moments(self.plan.seed, self.plan.kills):
-            if not self._wait(partial(self._has_read, moment.share)):
+        for planned in planned_kills(self.plan.seed, self.plan.kills):
+            if not self._wait(partial(self._has_read, planned.share)):
                 break
-            self._kill(moment)
+            self._kill(planned)
         if self._wait(partial(self._has_read, 1.0)):
-            if self.service.delivered_again() is not None:
+            if self.service.duplicates is not None:
                 self._wait(lambda: self.progress.duplicates > 0, _DUPLICATES_SECONDS)
             self._wait(lambda: False, _SETTLED_SECONDS)
         else:
@@ -202,20 +151,20 @@ class _Run:
     def _has_read(self, share: float) -> bool:
         return self.progress.rows >= self.plan.messages * share
 
-    def _kill(self, moment: Moment) -> None:
-        hold = self.plan.folder / "hold"
-        if moment.held:
+    def _kill(self, planned: Kill) -> None:
+        hold, choose = self.plan.folder / "hold", random.Random(f"{self.plan.seed} {len(self.kills)}")  # noqa: S311
+        if planned.held:
             hold.touch()
             written = self._writes()
             self._wait(lambda: self._writes() > written, _VICTIM_SECONDS)
-        struck = self._wait(lambda: self.process.strike(moment.victim, self._choose), _VICTIM_SECONDS)
+        struck = self._wait(lambda: self.process.strike(planned.victim, choose), _VICTIM_SECONDS)
         hold.unlink(missing_ok=True)
         if not struck:
-            self.service.notes.append(f"No {moment.victim} ran when one was to be killed.")
+            self.service.notes.append(f"No {planned.victim} ran when one was to be killed.")
             return
         seconds = round(time.monotonic() - self._began, 1)
-        self.kills.append(Kill(moment.victim, moment.held, self.progress.rows, seconds))
-        self.progress.stage = f"killed with SIGKILL: {moment.victim} ({len(self.kills)} of {self.plan.kills})"
+        self.kills.append(replace(planned, rows=self.progress.rows, seconds=seconds))
+        self.progress.stage = f"killed with SIGKILL: {planned.victim} ({len(self.kills)} of {self.plan.kills})"
         rows = self.progress.rows
         self._wait(lambda: self.progress.rows > rows or rows >= self.plan.messages, _QUIET_SECONDS)
         self.progress.stage = "streaming again"
@@ -229,8 +178,8 @@ class _Run:
         give_up_at, state, moved = time.monotonic() + seconds, (0, 0), time.monotonic()
         while True:
             self.process.check()
-            if self.progress.failure is not None:
-                raise self.progress.failure
+            if self._failure is not None:
+                raise self._failure
             self._update()
             if condition():
                 return True
@@ -244,7 +193,8 @@ class _Run:
     def _update(self) -> None:
         files = [query for query in self.queries if not query.sink]
         self.progress.rows = min(rows_written(self.process.attempts(query)) for query in files)
-        self.progress.duplicates = self.service.delivered_again() or 0
+        self.service.update()
+        self.progress.duplicates = self.service.duplicates or 0
         if self.progress.rows and self.progress.stage == "Spark starts":
             self.progress.stage = "streaming"
         self.show(self.progress)
@@ -257,9 +207,7 @@ class _Run:
         attempts = self.process.attempts(query)
         counted = tally(query.name, self.plan.run, self.messages, rows, attempts, self.service.repeated)
         if counted.disordered and not self.service.ordered:
-            self.service.notes.append(
-                f"{counted.disordered:,} messages were out of order; not counted as a fault here."
-            )
+            self.service.notes.append(f"{counted.disordered:,} out of order, which is no fault of a reader here.")
             return replace(counted, disordered=0)
         return counted
 

@@ -6,6 +6,7 @@ Code 1 says that rows were lost.
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -89,7 +90,7 @@ def test_a_missing_extra_is_a_named_error(service: str, module: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ("kafka --endpoint 127.0.0.1:1", "pubsub or kinesis"),
+        ("kafka --endpoint 127.0.0.1:1", "kinesis or pubsub"),
         ("kinesis --bootstrap 127.0.0.1:1", "kafka"),
         ("pubsub --region eu-west-1", "kinesis"),
         ("kafka --project shop", "pubsub"),
@@ -177,6 +178,13 @@ def test_a_missing_right_in_the_middle_is_named_and_nothing_is_left_behind() -> 
     assert (done.exit_code, json.loads(done.stdout)["error"]["code"]) == (2, "PUBSUB_PERMISSION_DENIED"), done.output
     assert "roles/pubsub.editor" in done.stderr
     assert (topics, "Left behind" in done.stderr) == ([], False)
+
+
+def test_no_handler_of_the_log_is_left_behind() -> None:
+    before = list(logging.getLogger("connectors").handlers)
+    demo("--endpoint", f"127.0.0.1:{free_port()}")
+    demo("kafka", "--dry-run")
+    assert logging.getLogger("connectors").handlers == before
 
 
 def test_what_cannot_be_removed_is_named() -> None:

@@ -29,9 +29,7 @@ def server() -> Iterator[KinesisServer]:
 @pytest.fixture
 def kinesis(server: KinesisServer, tmp_path: Path) -> Kinesis:
     target = Target(endpoint=server.url, account="us-east-1", options=OPTIONS)
-    service = Kinesis(DemoPlan(tmp_path, ServiceName.KINESIS, target))
-    service.check()
-    return service
+    return Kinesis(DemoPlan(tmp_path, ServiceName.KINESIS, target))
 
 
 def turns(server: KinesisServer, service: Kinesis) -> dict[str, list[str]]:
@@ -86,9 +84,8 @@ def test_a_consumer_of_a_stream_that_was_given_is_deregistered_and_the_stream_st
     server: KinesisServer, tmp_path: Path
 ) -> None:
     server.create_stream("orders", 1)
-    target = Target(endpoint=server.url, account="us-east-1", topics=("orders",), options=OPTIONS)
+    target = Target(endpoint=server.url, account="us-east-1", given=("orders",), options=OPTIONS)
     service = Kinesis(DemoPlan(tmp_path, ServiceName.KINESIS, target))
-    service.check()
     with ExitStack() as stack:
         service.open(stack)
         service.disturb(0.9)
@@ -101,7 +98,6 @@ def test_a_consumer_of_a_stream_that_was_given_is_deregistered_and_the_stream_st
 def test_messages_whose_request_was_not_answered_are_noted_as_repeated(tmp_path: Path) -> None:
     with PubSubServer() as server:
         service = PubSub(DemoPlan(tmp_path, target=Target(endpoint=server.endpoint)))
-        service.check()
         with ExitStack() as stack:
             service.open(stack)
             server.fail("Publish", times=1, after_effect=True)
