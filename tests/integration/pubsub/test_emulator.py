@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import errno
+import queue
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import grpc
 import pyarrow as pa
 import pytest
+from google.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+from google.pubsub_v1.types import pubsub as types
 
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.sink import parse_write_options
 from connectors.pubsub.sink.rows import RowStamp, SinkColumns
 from connectors.pubsub.sink.writer import close_clients, publish_batches
 from connectors.spool import stats
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.pubsub.client import PubSubTestClient
 from tests.servers.pubsub_emulator import find_emulator
 from tests.support.spark_protocol.driver import FolderSink, StreamingQuery, TaskWorkers
+
+KEYS = 20
 
 
 class EmulatorRig:
@@ -138,6 +147,76 @@ def test_what_the_sink_publishes_arrives_on_the_official_emulator(rig: EmulatorR
         for row in found.to_pylist(maps_as_pydicts="strict")
     }
     assert got == {f"query/0/0/{n}": (text, str(n), key) for n, (text, _, key) in enumerate(rows)}
+
+
+class PlainClient:
+    """Google's client of an ordered subscription with keys, whose messages count up within their key."""
+
+    def __init__(self, client: PubSubTestClient, channel: grpc.Channel) -> None:
+        name = f"ordered-{uuid4().hex[:8]}"
+        self._client, self._topic, self._subscription = client, client.topic(name), client.subscription(name)
+        client.call("Publisher/CreateTopic", types.Topic(name=self._topic), types.Topic)
+        wanted = types.Subscription(
+            name=self._subscription, topic=self._topic, enable_message_ordering=True, ack_deadline_seconds=10
+        )
+        client.call("Subscriber/CreateSubscription", wanted, types.Subscription)
+        self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+
+    def publish(self, turns: range) -> None:
+        for key in map(str, range(KEYS)):
+            messages = [types.PubsubMessage(data=b"%d" % turn, ordering_key=key) for turn in turns]
+            request = types.PublishRequest(topic=self._topic, messages=messages)
+            self._client.call("Publisher/Publish", request, types.PublishResponse)
+
+    def read(self, count: int, *, ack: bool) -> list[tuple[str, int]]:
+        """Read by one stream until so many different messages came, end it, and return them in order of arrival."""
+        requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        requests.put(types.StreamingPullRequest(subscription=self._subscription, stream_ack_deadline_seconds=10))
+        arrived: dict[tuple[str, int], None] = {}
+        for response in self._subscriber.streaming_pull(requests=iter(requests.get, None), timeout=90):
+            if ack:
+                ids = [received.ack_id for received in response.received_messages]
+                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids)
+            for received in response.received_messages:
+                arrived[received.message.ordering_key, int(received.message.data)] = None
+            if len(arrived) >= count:
+                requests.put(None)  # in good order: what is on its way still comes
+        return list(arrived)
+
+
+def overtaken(endpoint: str) -> tuple[int, int]:
+    """End a stream before it acks, and read on in another one.
+
+    Returns:
+        How many messages were delivered without an ack, and how many of these came after later ones of their key.
+    """
+    with PubSubTestClient(endpoint, "shop") as client, grpc.insecure_channel(endpoint) as channel:
+        plain = PlainClient(client, channel)
+        plain.publish(range(20))
+        unacked = set(plain.read(KEYS, ack=False))
+        plain.publish(range(20, 40))
+        newest: dict[str, int] = {}
+        late = 0
+        for key, turn in plain.read(40 * KEYS, ack=True):
+            late += (key, turn) in unacked and turn < newest.get(key, -1)
+            newest[key] = max(turn, newest.get(key, -1))
+    return len(unacked), late
+
+
+def test_the_official_emulator_sends_later_messages_of_a_key_before_those_that_were_not_acked(
+    pubsub_emulator: str,
+) -> None:
+    """Why `connectors demo` takes no disorder on the emulator for a fault: a plain client has it too."""
+    unacked, late = overtaken(pubsub_emulator)
+    assert unacked > 0
+    assert late > 0
+
+
+def test_our_server_redelivers_a_key_from_the_first_message_that_was_not_acked() -> None:
+    with PubSubServer() as server:
+        unacked, late = overtaken(server.endpoint)
+    assert unacked > 0
+    assert late == 0
 
 
 def test_the_program_says_what_to_export() -> None:
