@@ -151,7 +151,7 @@ def test_kafka_in_topics_that_were_there_counts_its_own_records_and_removes_none
         for number in range(100):
             producer.produce("orders" if number % 2 else "copies", b"of somebody else")
         producer.flush()
-        target = Target(endpoint=broker.endpoint, given=("orders", "copies"))
+        target = Target(endpoint=broker.endpoint, existing=("orders", "copies"))
         result = run(tmp_path, ServiceName.KAFKA, target, seed=seed)
         topics = {name for name in admin.list_topics(timeout=10).topics if not name.startswith("__")}
     assert counts(result) == right("files", "exactly-once")

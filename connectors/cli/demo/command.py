@@ -43,6 +43,22 @@ _LABELS = {
     "rows_per_second": "rows per second",
 }
 _Texts = list[str] | None
+_Service = Annotated[ServiceName, typer.Argument(help="kafka, kinesis or pubsub. Default: pubsub.", show_default=False)]
+_Endpoint = Annotated[str | None, typer.Option(help="Pub/Sub: an emulator, HOST:PORT. Kinesis: a server, by its URL.")]
+_Topic = Annotated[_Texts, typer.Option(help="Kafka: use this topic; a second one takes the copies. Not removed.")]
+_Subscription = Annotated[
+    str | None, typer.Option(help="Pub/Sub: use this subscription and its topic. Takes all its messages.")
+]
+_Spool = Annotated[
+    str | None, typer.Option(metavar="URL", help="Pub/Sub: spool below this folder or s3://, gs://, ... URL.")
+]
+_Option = Annotated[
+    _Texts,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="One more option of the source; no secrets here. Repeatable."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, create, cost and need; do nothing.")]
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -50,41 +66,24 @@ class _Interrupted(KeyboardInterrupt):
 
 
 def demo(  # noqa: PLR0913 - each is an option of the command
-    service: Annotated[
-        ServiceName, typer.Argument(help="kafka, kinesis or pubsub. Default: pubsub.", show_default=False)
-    ] = ServiceName.PUBSUB,
+    service: _Service = ServiceName.PUBSUB,
     *,
     messages: Annotated[int, typer.Option(min=100, help="How many messages to publish.")] = 50_000,
     kills: Annotated[int, typer.Option(min=0, max=50, help="How many processes to kill.")] = 3,
     seed: Annotated[int | None, typer.Option(min=0, help="Chooses who is killed and when. Default: random.")] = None,
     minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Count after this time, whatever has arrived.")] = 10,
     bootstrap: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Kafka: brokers to use.")] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="Pub/Sub: an emulator, HOST:PORT. Kinesis: a server, by its URL.")
-    ] = None,
+    endpoint: _Endpoint = None,
     project: Annotated[str | None, typer.Option(help="Pub/Sub: use Google's service in this project.")] = None,
     region: Annotated[str | None, typer.Option(help="Kinesis: use AWS in this region.")] = None,
-    topic: Annotated[
-        _Texts, typer.Option(help="Kafka: use this topic; a second one takes the copies. Not removed.")
-    ] = None,
+    topic: _Topic = None,
     stream: Annotated[str | None, typer.Option(help="Kinesis: use this stream. Not resharded, not removed.")] = None,
-    subscription: Annotated[
-        str | None, typer.Option(help="Pub/Sub: use this subscription and its topic. Takes all its messages.")
-    ] = None,
-    spool: Annotated[
-        str | None, typer.Option(metavar="URL", help="Pub/Sub: spool below this folder or s3://, gs://, ... URL.")
-    ] = None,
+    subscription: _Subscription = None,
+    spool: _Spool = None,
     options_file: Annotated[str | None, OPTIONS_FILE] = None,
-    option: Annotated[
-        _Texts,
-        typer.Option(
-            "--option", "-o", metavar="NAME=VALUE", help="One more option of the source; no secrets here. Repeatable."
-        ),
-    ] = None,
+    option: _Option = None,
     max_cost: Annotated[float, typer.Option(min=0, help="Refuse to start if it may cost more US dollars.")] = 1.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would do, create, cost and need; do nothing.")
-    ] = False,
+    dry_run: _DryRun = False,
     json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write that JSON into a file, too.")] = None,
     plant_loss: Annotated[bool, typer.Option("--plant-loss", help="Drop one row before the count.")] = False,
@@ -104,17 +103,9 @@ def demo(  # noqa: PLR0913 - each is an option of the command
     with named_errors(json=json, extra=extra):
         if missing := not_installed(connector_named(service).needs):
             raise packages_missing(missing, "this command", extra)
-        for name, value in where.items():
-            if value and name not in FACTS[service].options:
-                others = " or ".join(sorted(other for other, facts in FACTS.items() if name in facts.options))
-                raise OptionError("DEMO_OPTION", f"--{name} is for the demo of {others}", f"demo {service}")
-        given = (*(topic or ()), *filter(None, (stream, subscription)))
         secret = secret_options(*connector_named(service).option_classes().values())
         options = read_options(secret, connector_named(service).format, options_file, option or [])
-        target = Target(bootstrap or endpoint, project or region, given, spool, options)
-        if target.is_ours and given:
-            what = "Topics, streams and subscriptions are for a service that is there already"
-            raise OptionError("DEMO_OPTION", what, f"demo {service}")
+        target = _target(service, where, options)
         if record is not None:
             _check_writable(record)
         seed = secrets.randbelow(1_000_000) if seed is None else seed
@@ -129,6 +120,20 @@ def demo(  # noqa: PLR0913 - each is an option of the command
     if json:
         sys.stdout.write(text + "\n")
     raise typer.Exit(0 if result is None or is_right(result) else 1)
+
+
+def _target(service: ServiceName, where: Mapping[str, Any], options: Mapping[str, str]) -> Target:
+    for name, value in where.items():
+        if value and name not in FACTS[service].options:
+            others = " or ".join(sorted(other for other, facts in FACTS.items() if name in facts.options))
+            raise OptionError("DEMO_OPTION", f"--{name} is for the demo of {others}", f"demo {service}")
+    existing = (*(where["topic"] or ()), *filter(None, (where["stream"], where["subscription"])))
+    address, account = where["bootstrap"] or where["endpoint"], where["project"] or where["region"]
+    target = Target(address, account, existing, where["spool"], options)
+    if target.is_ours and existing:
+        what = "Topics, streams and subscriptions are for a service that is there already"
+        raise OptionError("DEMO_OPTION", what, f"demo {service}")
+    return target
 
 
 def _check_writable(record: Path) -> None:

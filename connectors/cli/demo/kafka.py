@@ -50,12 +50,12 @@ class Kafka(Service):
 
     def __init__(self, plan: DemoPlan) -> None:
         super().__init__(plan)
-        given = self.target.given
-        if len(given) > _MOST_TOPICS:
+        existing = self.target.existing
+        if len(existing) > _MOST_TOPICS:
             action = "Give one to read, and one for the copies."
             raise OptionError("DEMO_OPTION", "More than two topics are given", "--topic", action)
-        self._own = [self.name, f"{self.name}-copy"][len(given) :]
-        self._topic, self._copy = (*given, *self._own)
+        self._own = [self.name, f"{self.name}-copy"][len(existing) :]
+        self._topic, self._copy = (*existing, *self._own)
         self._has_transactions = False
         self._ends: dict[str, Offsets] = {}
         """Where topics ended before the demo; those of the mock cluster are new."""

@@ -43,18 +43,18 @@ class Kinesis(Service):
         super().__init__(plan)
         self._began_ms = round(time.time() * 1000)
         self._disturbed: list[str] = []
-        stream = self._stream = self.target.given[0] if self.target.given else self.name
+        stream = self._stream = self.target.existing[0] if self.target.existing else self.name
         self.creates = [f"registered consumer {self.name} of {stream}"]
-        if not self.target.given:
+        if not self.target.existing:
             self.creates.insert(0, f"stream {stream} with {_SHARDS} shards, one of them split and merged")
-        names = (_RIGHTS + _RIGHTS_TO_CREATE * (not self.target.given)).split()
+        names = (_RIGHTS + _RIGHTS_TO_CREATE * (not self.target.existing)).split()
         actions = ", ".join(f"kinesis:{name}" for name in names)
         self.rights = [f"{actions} on arn:aws:kinesis:REGION:ACCOUNT:stream/{stream} and its consumers (stream/.../*)"]
         if not self.target.is_ours:
             self._use(self.target.endpoint, {})
 
     def _use(self, url: str | None, more: dict[str, str]) -> None:
-        start = f"at_timestamp {self._began_ms - _CLOCKS_MS}" if self.target.given else "trim_horizon"
+        start = f"at_timestamp {self._began_ms - _CLOCKS_MS}" if self.target.existing else "trim_horizon"
         region = self.target.account or (url and (os.environ.get("AWS_REGION") or _REGION))
         self._raw = {
             "maxRecordsPerTrigger": self.plan.batch_limit,
@@ -70,7 +70,7 @@ class Kinesis(Service):
     def open(self, stack: ExitStack) -> None:
         if self.target.is_ours:
             self._use(stack.enter_context(start_server_process(call_limit=0)).url, _OF_OUR_SERVER)
-        if self.target.given:
+        if self.target.existing:
             arn = self._client.describe(self._stream)["StreamARN"]
             consumer = {"StreamARN": arn, "ConsumerName": self.name}
             self.removing(stack, self.creates[0], lambda: self._call("deregister_stream_consumer", **consumer))
@@ -124,7 +124,7 @@ class Kinesis(Service):
 
     def disturb(self, share: float) -> None:
         """Split the first shard, and later merge its children."""
-        if self.target.given or share < (_SPLIT_AT, _MERGE_AT, 2.0)[len(self._disturbed)]:
+        if self.target.existing or share < (_SPLIT_AT, _MERGE_AT, 2.0)[len(self._disturbed)]:
             return
         shards = [one for one in self._client.hash_ranges(self._stream) if not one.closed]
         first, second, *_ = sorted(shards, key=lambda one: one.first)

@@ -85,12 +85,12 @@ _STORE_MINUTE = 60 * 20 * 5e-6
 class Target:
     """Where the service is: the address of a server that bills nothing, or a region or project; ours without either.
 
-    What is given (topics, a stream, a subscription) is neither created nor removed.
+    Existing topics, streams and subscriptions are neither created nor removed.
     """
 
     endpoint: str | None = None
     account: str | None = None
-    given: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
     spool: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -34,9 +34,9 @@ class PubSub(Service):
     def __init__(self, plan: DemoPlan) -> None:
         super().__init__(plan)
         project = self.target.account or _OUR_PROJECT
-        given = self.target.given
+        existing = self.target.existing
         self._topic = full_path(project, "topics", self.name)
-        self._subscription = full_path(project, "subscriptions", given[0] if given else self.name)
+        self._subscription = full_path(project, "subscriptions", existing[0] if existing else self.name)
         spool = self.target.spool
         self._spool = f"{spool.rstrip('/')}/{self.name}" if spool else str(plan.folder / "spool")
         self.duplicates, self._look_at = 0, 0.0
@@ -48,7 +48,7 @@ class PubSub(Service):
         topics = ", ".join(f"pubsub.topics.{right}" for right in ("create", "delete", "publish", "attachSubscription"))
         more = f"{subscriptions}, pubsub.subscriptions.create, pubsub.subscriptions.delete"
         self.rights = [f"{topics}, {more} in the project (roles/pubsub.editor has them)"]
-        if given:
+        if existing:
             self.creates = []
             reading = f"{subscriptions} on it (roles/pubsub.subscriber with roles/pubsub.viewer)"
             self.rights = [reading, "pubsub.topics.publish on its topic (roles/pubsub.publisher)"]
@@ -91,7 +91,7 @@ class PubSub(Service):
         self._access = options.store_access
         if self.target.spool:
             self.removing(stack, f"spool {self._spool}", lambda: wipe(self._spool, self._access))
-        if self.target.given:
+        if self.target.existing:
             subscription = client.get_subscription(self._subscription)
             self._topic, self.ordered = subscription.topic, self.ordered and subscription.message_ordering
             self.notes.append("The subscription was given: messages of others in it were read and acknowledged, too.")

@@ -84,7 +84,7 @@ def test_a_consumer_of_a_stream_that_was_given_is_deregistered_and_the_stream_st
     server: KinesisServer, tmp_path: Path
 ) -> None:
     server.create_stream("orders", 1)
-    target = Target(endpoint=server.url, account="us-east-1", given=("orders",), options=OPTIONS)
+    target = Target(endpoint=server.url, account="us-east-1", existing=("orders",), options=OPTIONS)
     service = Kinesis(DemoPlan(tmp_path, ServiceName.KINESIS, target))
     with ExitStack() as stack:
         service.open(stack)
