@@ -17,8 +17,10 @@ from connectors.cli.demo.plan import DemoPlan, ServiceName, Target
 from connectors.cli.demo.run import run_demo, service_of
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.kinesis_local import KinesisLocal, find_kinesis_local
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.guarantee, pytest.mark.timeout(600)]
 
@@ -97,6 +99,20 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert process.returncode == 130
         assert server.call_counts()["DeleteStream"] == 1
         assert list(tmp_path.glob("connectors-demo-*")) == []
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(path)]
+
+
+def test_an_interrupted_demo_waits_for_fetchers_that_still_write_into_its_folder(tmp_path: Path) -> None:
+    with PubSubServer() as server:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        process = subprocess.Popen(
+            program("pubsub", "--endpoint", server.endpoint), stderr=subprocess.PIPE, env=environment, cwd=ROOT
+        )
+        wait_for(lambda: list(tmp_path.glob("connectors-demo-*/spool/inbox/*/*.arrow")), SECONDS)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list(tmp_path.glob("connectors-demo-*")) == []
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(path)]
 
 

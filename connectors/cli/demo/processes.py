@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from connectors.core.processes.interpreter import python_command, python_environ
 
 _LOG_SHOWN = 2000
 _END_SECONDS = 90.0
+_FETCHERS_SECONDS = 15.0
 _CODED = re.compile(r"connectors\.core\.errors\.\w+: (\[[A-Z_]+\] .*)")
 _IN_COMMAND_LINE = {"source": "python_streaming_source_runner", "worker": "pyspark.daemon"}
 VICTIMS = ("driver", *_IN_COMMAND_LINE)
@@ -65,6 +67,7 @@ class QueryProcess:
         self._plan: dict[str, Any] = {"folder": str(folder), "restarts": restarts, "run": run}
         self._plan["queries"] = [asdict(query) for query in queries]
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed: set[int] = set()
 
     def start(self, failpoints: str = "") -> None:
         environment = {**python_environment(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
@@ -100,11 +103,19 @@ class QueryProcess:
     def kill(self) -> None:
         """Kill the process and its JVM immediately, as a crash of the driver's machine would."""
         if self._process is not None:
+            self._killed.update(_find(self._process.pid, ""))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(BrokenPipeError):
                 self._process.communicate()
             self._process = None
+
+    def end(self) -> None:
+        """Kill the process, and wait until its fetchers, which end without it, have left the folder."""
+        self.kill()
+        give_up_at = time.monotonic() + _FETCHERS_SECONDS
+        while any(_read(pid, "cmdline") for pid in self._killed) and time.monotonic() < give_up_at:
+            time.sleep(0.05)
 
     def finish(self) -> None:
         """Let the queries end after the rows that are there."""

@@ -68,7 +68,7 @@ def run_demo(
         queries = service.queries()
         process = QueryProcess(plan.folder, queries, restarts=2 * plan.kills + 1, run=plan.run)
         run = _Run(plan, service, process, queries, show)
-        stack.callback(process.kill)
+        stack.callback(process.end)
         run.publisher.start()
         stack.callback(run.stop_publishing)
         stack.callback(closing)

@@ -23,7 +23,7 @@ def test_a_missing_right_to_create_a_topic_is_named(
     done = demo(guarded_broker)
     assert done.exit_code == 2, done.output
     assert "[KAFKA_ACCESS_DENIED]" in done.stderr
-    assert "Allow Create on topic connectors-demo-" in done.stderr
+    assert "Allow Create, Delete on topic connectors-demo-" in done.stderr
     assert PASSWORD not in done.output
 
 
