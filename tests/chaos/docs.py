@@ -23,6 +23,8 @@ from tests.support.documents import blocks, run
 
 _KEPT = ("PATH", "LANG", "JAVA_HOME", "TMPDIR")
 _KEPT_PREFIXES = ("PIP_", "UV_", "HTTP", "http", "SSL_", "REQUESTS_")
+_IN_THE_FOREGROUND = {"./dev broker": "timeout --signal=INT 90 ./dev broker; test $? -eq 124"}
+"""What goes on until someone ends it."""
 _SHORTENED = {
     "./dev test": "./dev test tests/unit/repository/test_docs.py tests/unit/repository/test_reference_docs.py"
 }
@@ -68,6 +70,7 @@ class Newcomer:
         assert lines
         for line in lines:
             command = line.partition("#")[0].strip()
+            command = _IN_THE_FOREGROUND.get(command, command)
             if not whole:
                 command = _SHORTENED.get(command, command)
             self.shell(f". ~/readme/bin/activate; {command}", self.clone)
