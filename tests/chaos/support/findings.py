@@ -85,16 +85,17 @@ def findings_sections(
         (
             f"**{len(findings)} faults of the product were found since the first commit that read a message; "
             f"{count} {'is' if count == 1 else 'are'} open.** "
-            "[findings.toml](findings.toml) has each with its test and its commit. For severities 1 and 2, each commit "
-            "message, note of a review and record was read, but not every diff. Of 3 and 4, more were fixed "
-            "on the way than are listed."
+            "[findings.toml](findings.toml) has each with its test and its commit. The list was compiled from every "
+            "commit message, note of a review and record, but not from every diff; of severities 3 and 4 it is "
+            "incomplete."
         ),
         *summary,
         "",
         (
-            f"How they were found: {ways}. A review tries the product from outside. A public report is one about "
-            "another product, tried on this one. A comparison runs another implementation beside it. No version was "
-            "released yet, so no report came from production."
+            f"How they were found: {ways}. In a review, people who did not write the code try the product from "
+            "outside. A public report is about another product, and was tried on this one. A comparison runs another "
+            "implementation on the same input. A user walk does only what the pages say. Reading is reading the "
+            "code. No version was released yet, so no report came from production."
         ),
     ]
     for level in IN_FULL:

@@ -48,11 +48,11 @@ def network(record: Mapping[str, Any]) -> list[str]:
         "## A bad network, cell by cell",
         "",
         (
-            "What became of the query: it went on by itself, or it stopped with the error that is named and went on "
-            "when it was started again; and how long after the end of the fault all records had arrived. `jvm`, "
-            "`broker`, `fetcher`, `source runner` and `worker` were paused for 60 s. Compared with the time before its "
-            f"fault, no query had more than {more['memory_mb']} MB of memory, {more['connections']} connections and "
-            f"{more['spool_files']} files in its spool more."
+            "Each cell says whether the query continued by itself, or stopped with the error that is named and "
+            "continued when it was started again, and how long after the end of the fault all records had arrived. "
+            "`jvm`, `broker`, `fetcher`, `source runner` and `worker` were paused for 60 s. After its fault, no query "
+            f"had more than {more['memory_mb']} MB of memory, {more['connections']} connections and "
+            f"{more['spool_files']} files in its spool above what it had before."
         ),
         *cells(record["trials"], text),
     ]
@@ -70,8 +70,9 @@ def cluster(record: Mapping[str, Any]) -> list[str]:
     return [
         "## A cluster, cell by cell",
         "",
-        "Records of each trial; right means that none was lost, doubled, altered or out of order. The seconds are",
-        "those from the fault until the sink had new rows, at most 60. Where none stand, no rows were left to come, or",
+        "Records of each trial. Right means: none was lost, altered or out of order, or doubled where the format",
+        "promises otherwise. Kafka to Kinesis is at least once, and repeated some. The seconds are those from",
+        "the fault until the sink had new rows, at most 60. Where none stand, no rows were left to come, or",
         "the trial is older than this measurement.",
         *cells(record["trials"], text),
     ]
@@ -305,9 +306,9 @@ def late_commits(record: Mapping[str, Any]) -> list[str]:
         *table(("late request", "trials", "answers"), answers),
         "",
         (
-            "The same against producers that are used again, in one epoch: our sink, altered to do so, and a producer "
-            "of confluent-kafka alone. A late commit there makes rows visible that belong to the next transaction; a "
-            "late abort takes rows away, unless a request after it is refused."
+            "As a control, the same against producers that are used again, in one epoch, which must take harm: our "
+            "sink, altered to do so, and a producer of confluent-kafka alone. A late commit there makes rows visible "
+            "that belong to the next transaction; a late abort takes rows away, unless a request after it is refused."
         ),
         *table(
             ("Kafka", "who", "trials", "harmed", "rows lost", "doubled", "torn", "hanging", "aborted, but seen"), reused
@@ -356,7 +357,7 @@ def histories(record: Mapping[str, Any]) -> list[str]:
                 ("histories", f"{sums['histories']:,}"),
                 ("faults in them", f"{sums['faults_inflicted']:,}"),
                 ("steps of the scheduler", f"{sums['steps']:,}"),
-                ("histories a minute, by one process", minutes),
+                ("histories a minute, on two cores", minutes),
                 ("wrong", len(wrong)),
             ],
         ),
