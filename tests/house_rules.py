@@ -464,6 +464,80 @@ def python_by_helper(tree: Path) -> list[str]:
     return bad
 
 
+SPARK_HELPER = "connectors/core/processes/spark.py"
+# What Spark documents: of packages the classes, of modules every name.
+SPARK_PACKAGES = {"pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.streaming"}
+SPARK_MODULES = {f"pyspark.sql.{name}" for name in ("datasource", "functions", "types")}
+SPARK_MODULES |= {f"pyspark.sql.streaming.{name}" for name in ("datasource", "listener", "query")}
+SPARK_MODULES |= {"pyspark.sql.avro.functions", "pyspark.sql.protobuf.functions"}
+_DOCUMENTED = SPARK_PACKAGES | SPARK_MODULES | {"pyspark.sql.avro", "pyspark.sql.protobuf"}
+_OF_JVM = re.compile(r"_j[a-z]\w*|_sc|_gateway|_active_spark_context|_stack[tT]race|_accumulatorRegistry")
+_UNDOCUMENTED = {"pythonExec", "pythonVer"}  # attributes of a SparkContext, without an underscore
+_OF_PYTHON = {"_exit", "_replace", "_asdict", "_fields", "_make"}  # of `os` and of named tuples
+
+
+def _is_internal_module(name: str) -> bool:
+    if not is_within(name, ("pyspark", "py4j")) or name in _DOCUMENTED:
+        return False
+    parent, _, last = name.rpartition(".")
+    if _private(last) or parent not in _DOCUMENTED:
+        return True
+    return parent in SPARK_PACKAGES and not last[0].isupper() and not last.startswith("__")
+
+
+def _own_names(path: Path) -> set[str]:
+    """Return the names that a module binds: its functions, classes, variables and the attributes of its objects."""
+    names = set()
+    for node in nodes_of(path):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=owner, attr=name, ctx=ast.Store()) if _is_own(owner):
+                names.add(name)
+    return names
+
+
+def _internal_names(node: ast.AST, own: set[str]) -> list[str]:
+    def others(name: str) -> bool:
+        is_private = bool(_private(name)) and name not in own | _OF_PYTHON
+        return is_private or name in _UNDOCUMENTED or _OF_JVM.fullmatch(name) is not None
+
+    match node:
+        case ast.Attribute(value=owner, attr=name):
+            whole = ast.unparse(node) if isinstance(owner, ast.Name | ast.Attribute) else ""
+            if is_within(whole, ("pyspark",)):
+                return [whole] if _is_internal_module(whole) else []
+            return [name] if others(name) and not _is_own(owner) else []
+        case ast.Constant(value=str(text)) if re.fullmatch(r"(?:pyspark|py4j)(?:\.\w+)+", text):
+            return [text] if _is_internal_module(text) else []
+        case ast.Constant(value=str(text)) if _OF_JVM.fullmatch(text) or text in _UNDOCUMENTED:
+            return [text]
+        case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr" | "delattr" | "attrgetter"), args=words):
+            texts = (getattr(word, "value", None) for word in words[-2:])
+            return [text for text in texts if isinstance(text, str) and others(text)]
+    return []
+
+
+def spark_internals(tree: Path, path: Path) -> list[tuple[int, str]]:
+    """Return the private and undocumented names of PySpark that a module uses, with their lines."""
+    own = _own_names(path)
+    found = [(imported.line, imported.name) for imported in imports(tree, path) if _is_internal_module(imported.name)]
+    found += [(getattr(node, "lineno", 0), name) for node in nodes_of(path) for name in _internal_names(node, own)]
+    return sorted(set(found))
+
+
+def spark_internals_in_one_module(tree: Path) -> list[str]:
+    """Only one module of the pack uses names that PySpark does not document, so that a new Spark is read for one."""
+    bad = []
+    for path in sources(tree, "connectors", "autoload"):
+        file = str(path.relative_to(tree))
+        if file != SPARK_HELPER:
+            bad += [f"{file}:{line}: uses {name} without {SPARK_HELPER}" for line, name in spark_internals(tree, path)]
+    return bad
+
+
 def text_files(tree: Path) -> Iterator[tuple[Path, str]]:
     """Yield the text files that are, or would be, under version control, with their text."""
     if (tree / ".git").exists():
@@ -549,6 +623,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     no_mocks,
     no_private_patches,
     python_by_helper,
+    spark_internals_in_one_module,
     plain_words,
     names_of_things,
     no_machine_paths,

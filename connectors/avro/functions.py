@@ -35,7 +35,7 @@ from connectors.registry.rules import Migrations
 from connectors.registry.subjects import IdPlace, SubjectOptions, subject_of
 
 if TYPE_CHECKING:
-    from pyspark.sql._typing import ColumnOrName
+    from connectors.core.processes.spark import ColumnOrName
 
 _REBASE_OPTION: Final = "datetimeRebaseMode"
 _REBASE_CONF: Final = "spark.sql.avro.datetimeRebaseModeInRead"

@@ -19,6 +19,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.formats import CONNECTORS, OLDEST_SPARK, not_installed
 from connectors.core.options.declaration import Option, secret_options
 from connectors.core.processes.interpreter import probe_command
+from connectors.core.processes.spark import run_tasks_on, tasks_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,13 +106,14 @@ def _check_python(spark: SparkSession) -> None:
         context = spark.sparkContext
     except PySparkException:  # Spark Connect: the workers are those of the server
         return
-    name, path = context.pythonExec, shutil.which(context.pythonExec)
+    name = tasks_python(context)
+    path = shutil.which(name)
     if not sys.executable or (path is not None and _is_this_python(path)):
         return
     is_local = (context.master or "").startswith("local")
     is_set = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if is_local and not is_set:
-        context.pythonExec = sys.executable
+        run_tasks_on(context, sys.executable)
         _log.info(
             "PYSPARK_PYTHON is not set: tasks run on %s, as this program does, instead of %s.", sys.executable, name
         )

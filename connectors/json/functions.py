@@ -28,7 +28,7 @@ from connectors.registry.options import RegistryOptions, parse_registry_options,
 from connectors.registry.rules import Migrations
 
 if TYPE_CHECKING:
-    from pyspark.sql._typing import ColumnOrName
+    from connectors.core.processes.spark import ColumnOrName
 
 _MOST_CHECKED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 

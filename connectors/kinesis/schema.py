@@ -25,6 +25,6 @@ ARROW_SCHEMA: Final = pa.schema(
 
 
 def source_schema() -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - fetchers import this module without Spark
+    from connectors.core.processes.spark import spark_schema  # noqa: PLC0415 - fetchers import this module without Spark
 
-    return from_arrow_schema(ARROW_SCHEMA)
+    return spark_schema(ARROW_SCHEMA)

@@ -43,13 +43,14 @@ def last_line(exception: str) -> str:
 
 def full_text(error: BaseException | None) -> str:
     """Return the text of an error and its causes, with the stack of the JVM, which names their classes."""
+    from connectors.core.processes.spark import reasons_of_spark  # noqa: PLC0415 - `connectors watch` does without Spark
+
     texts: list[str] = []
     while error is not None:
         texts.append(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
-        # Classic PySpark and Spark Connect keep the stack under two names.
-        stacks = (getattr(error, name, None) for name in ("_stackTrace", "_stacktrace"))
-        texts += [stack for stack in stacks if isinstance(stack, str)]
-        error = error.__cause__ or getattr(error, "_cause", None)
+        stacks, cause = reasons_of_spark(error)
+        texts += stacks
+        error = error.__cause__ or cause
     return "\n".join(texts)
 
 

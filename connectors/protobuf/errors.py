@@ -6,6 +6,8 @@ brackets, as Spark's does. The texts are those of Spark 4.3's ``error-conditions
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from connectors.core.errors import ConnectorError, one_line
@@ -92,6 +94,12 @@ class ProtobufAnalysisError(ProtobufError, FunctionAnalysisError):
     What depends on the type of the column of `to_protobuf`, which Python does not know before, on the executor.
     """
 
+    parameters: Mapping[str, str] = MappingProxyType({})
+    """The parts of the text that differ from error to error, by their names in `CONDITIONS`."""
+
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - the name of Spark's own method
+        return dict(self.parameters)
+
 
 class ProtobufDataError(ProtobufError):
     """Raised on an executor when a row cannot be converted; names the row and the reason."""
@@ -107,7 +115,7 @@ def _text(code: str, parameters: dict[str, object]) -> str:
 def analysis_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufAnalysisError:
     """Return an analysis error of a class in `CONDITIONS`; the parameters are those of its template."""
     error = ProtobufAnalysisError(code, _text(code, parameters), where, action)
-    error._messageParameters = {name: one_line(str(value)) for name, value in parameters.items()}  # noqa: SLF001 - its own
+    error.parameters = {name: one_line(str(value)) for name, value in parameters.items()}
     return error
 
 

@@ -20,6 +20,7 @@ from connectors.core.errors import OptionError
 from connectors.core.functions.calls import active_session, function_of, is_case_sensitive, session_value
 from connectors.core.functions.pandas_columns import PandasFunction
 from connectors.core.functions.row_columns import RowFunction
+from connectors.core.processes.spark import jvm_has_class
 from connectors.protobuf.confluent.registry import RegisteredSchema, protobuf_registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.glue import framing_of
@@ -37,7 +38,7 @@ from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_re
 from connectors.registry.kinds import Frame, frame_of
 
 if TYPE_CHECKING:
-    from pyspark.sql._typing import ColumnOrName
+    from connectors.core.processes.spark import ColumnOrName
 
 _log = logging.getLogger(__name__)
 
@@ -350,15 +351,5 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
 
 
 def _has_jar() -> bool:
-    """Return whether the class behind Spark's own function is on the class path; Spark Connect does not let us see."""
-    jvm: Any = getattr(active_session(), "_jvm", None)
-    if jvm is None:
-        return False
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect
-
-    try:
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        jvm.java.lang.Class.forName(_JVM_CLASS, False, loader)
-    except Py4JJavaError:
-        return False
-    return True
+    """Return whether the class behind Spark's own function is on the class path."""
+    return jvm_has_class(active_session(), _JVM_CLASS)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
 from connectors.core.options.kinds import option_texts
+from connectors.core.processes.spark import classic_context, executor_hosts
 from connectors.core.retry import Backoff, WaitLog
 from connectors.spool.fetching.detached import DECLINED, FAILED, STARTED, start_in_task
 from connectors.spool.fetching.messages import FetchPlan, encode
@@ -234,7 +235,7 @@ class _Jobs:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._is_classic = hasattr(spark, "_jsparkSession")
+        self._is_classic = classic_context(spark) is not None
         self._tag = f"connectors-fetch-{secrets.token_hex(_TAG_BYTES)}"
         self.count = 0
 
@@ -280,8 +281,7 @@ class _Jobs:
         if not self._is_classic:
             return 0, 0
         try:
-            tracker = self._spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark has no other way
-            hosts = [info.host() for info in tracker.getExecutorInfos()]
+            hosts = executor_hosts(self._spark.sparkContext)
             # The driver is among them; not by its block manager, of which py4j cannot see all classes.
             driver = self.setting("spark.driver.host", "")
             if len(hosts) > 1 and driver in hosts:

@@ -15,6 +15,7 @@ from connectors.core.functions.call import Call
 from connectors.core.functions.pandas_columns import PandasFunction
 from connectors.core.functions.row_columns import RowFunction
 from connectors.core.processes.pool import Cache
+from connectors.core.processes.spark import classic_context
 
 _functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 
@@ -63,5 +64,5 @@ def function_of(
         made: Callable[..., Column] = arrow_udf(function, kind)
         return made
 
-    context: Any = getattr(session, "_sc", None)
+    context = classic_context(session)
     return make() if context is None else _functions.get((context.applicationId, call, headers), make)

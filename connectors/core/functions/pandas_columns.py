@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
-from pyspark.sql.pandas.utils import require_minimum_pandas_version
+from pyspark.sql.functions import PandasUDFType, pandas_udf  # type: ignore[attr-defined]  # documented, not typed
 from pyspark.sql.types import DataType, StructField, StructType
 
 from connectors.core.formats import PANDAS, packages_missing
 from connectors.core.functions.bad_rows import headers_type_error
 from connectors.core.functions.call import Call
+from connectors.core.processes.spark import require_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql._typing import ColumnOrName
+
+    from connectors.core.processes.spark import ColumnOrName
 
 _VALUE: Final = "value"
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -58,7 +59,7 @@ class _Pandas:
     def __init__(self, function: str) -> None:
         self._function = function
         try:
-            require_minimum_pandas_version()
+            require_pandas()
         except ImportError as error:
             where = f"{function} on Spark {pyspark.__version__}, which runs it by pandas; Spark 4.1 or newer does not"
             raise packages_missing([PANDAS], where, "pandas") from error

@@ -23,7 +23,8 @@ from connectors.core.functions.pandas_columns import named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-    from pyspark.sql._typing import ColumnOrName
+
+    from connectors.core.processes.spark import ColumnOrName
 
 Convert = Callable[[Any], Any]
 

@@ -1,7 +1,8 @@
-"""What the Spark of this process can do, and the one fault of its workers that is worked around.
+"""What the Spark of this process can do, and all that the pack uses of PySpark without it being documented.
 
 Platforms carry features of later releases back, so each feature is looked for, and nothing asks for a version. Where
-one is missing, a stand-in takes the place of its classes.
+one is missing, a stand-in takes the place of its classes. No other module uses a name that PySpark does not
+document (a house rule), and tests/spark/test_internals.py looks for each in the Spark that is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pyspark import accumulators as _accumulators
 from pyspark.sql import datasource as _datasource
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.datasource import (
         DataSourceStreamArrowWriter,
         EqualNullSafe,
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
         StringStartsWith,
     )
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.types import DataType, StructType
+
+    ColumnOrName = Column | str
 
 __all__ = [
     "ADMISSION_CONTROL",
@@ -46,7 +53,16 @@ __all__ = [
     "ReadMaxRows",
     "StringStartsWith",
     "SupportsTriggerAvailableNow",
+    "classic_context",
+    "executor_hosts",
     "features",
+    "jvm_has_class",
+    "reasons_of_spark",
+    "require_pandas",
+    "run_tasks_on",
+    "spark_schema",
+    "spark_type",
+    "tasks_python",
     "withhold_empty_profiles",
 ]
 
@@ -80,6 +96,69 @@ def features() -> dict[str, bool]:
         "pushed filters": PUSHED_FILTERS,
         "Arrow functions": hasattr(functions, "arrow_udf"),
     }
+
+
+def classic_context(session: SparkSession | None) -> SparkContext | None:
+    """Return the context of a session of Spark Classic; None of Spark Connect, where asking for it is an error."""
+    context: SparkContext | None = getattr(session, "_sc", None)
+    return context
+
+
+def jvm_has_class(session: SparkSession | None, name: str) -> bool:
+    """Return whether a class is on the class path of the driver; Spark Connect does not let us see."""
+    jvm: Any = getattr(session, "_jvm", None)
+    if jvm is None:
+        return False
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect
+
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def executor_hosts(context: SparkContext) -> list[str]:
+    """Return the host of each executor, and of the driver, which Spark lists among them."""
+    jvm: Any = context._jsc  # noqa: SLF001 - PySpark's own tracker names no executors
+    return [info.host() for info in jvm.sc().statusTracker().getExecutorInfos()]
+
+
+def tasks_python(context: SparkContext) -> str:
+    """Return the Python that Spark starts for tasks and data sources: a name, or a path."""
+    return context.pythonExec
+
+
+def run_tasks_on(context: SparkContext, python: str) -> None:
+    """Have functions and data sources that are made from now on run on this Python."""
+    context.pythonExec = python
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - tasks need none of it
+
+    return from_arrow_schema(schema)
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - as above
+
+    return from_arrow_type(kind)
+
+
+def require_pandas() -> None:
+    """Raise an `ImportError` where this Spark finds no pandas, or one that it does not take."""
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version  # noqa: PLC0415 - only Spark 4.0 needs pandas
+
+    require_minimum_pandas_version()
+
+
+def reasons_of_spark(error: BaseException) -> tuple[list[str], BaseException | None]:
+    """Return the stacks of the JVM that an error of PySpark holds, and the error that caused it there."""
+    # Classic PySpark and Spark Connect keep the stack under two names.
+    stacks = (getattr(error, name, None) for name in ("_stackTrace", "_stacktrace"))
+    return [stack for stack in stacks if isinstance(stack, str)], getattr(error, "_cause", None)
 
 
 def withhold_empty_profiles() -> None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
-from pyspark.sql.pandas.types import from_arrow_type
 
+from connectors.core.processes.spark import spark_type
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, is_repeated, is_required, map_entry
@@ -86,7 +86,7 @@ def _sql(kind: pa.DataType) -> str:
     if kinds.is_nested(kind):
         return f"ARRAY<{_sql(kind.value_type)}>"
     try:
-        return str(from_arrow_type(kind).simpleString()).upper()
+        return str(spark_type(kind).simpleString()).upper()
     except TypeError:  # a type that Spark has not, such as uint8
         return str(kind)
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from connectors.core.functions.columns import MAX_COLUMNS
+from connectors.core.processes.spark import spark_type
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 from connectors.protobuf.schema.descriptors import (
@@ -268,7 +268,7 @@ def _spark_type(kind: pa.DataType) -> DataType:
         return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type), kind.item_field.nullable)
     if kinds.is_struct(kind):
         return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in kind])
-    return from_arrow_type(kind)
+    return spark_type(kind)
 
 
 def _is_time(message: MessageType, name: str) -> bool:

@@ -103,9 +103,9 @@ class SpoolConnector(ABC, Generic[S]):
 
     def schema(self, options: S) -> StructType:  # noqa: ARG002 - as above
         """Return the columns as Spark sees them: those of `rows`, then ``offset``, the position in the spool."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - fetchers do without Spark
+        from connectors.core.processes.spark import spark_schema  # noqa: PLC0415 - fetchers do without Spark
 
-        return from_arrow_schema(self.rows.columns.append(pa.field("offset", pa.int64())))
+        return spark_schema(self.rows.columns.append(pa.field("offset", pa.int64())))
 
     def columns(self, rows: SpoolRows, sources: tuple[str, ...], view: Any) -> pa.RecordBatch:  # noqa: ARG002 - as above
         """Return rows of the spool in the columns of `schema`; a pure function, called in tasks."""
