@@ -12,6 +12,7 @@ from tests.support.spark_protocol.driver import (
     FolderSink,
     InProcessWorkers,
     ReaderProcess,
+    Source,
     StreamingQuery,
     is_running,
 )
@@ -24,12 +25,19 @@ def sink_of(harness: SourceHarness) -> FolderSink:
 
 
 def query_of(
-    harness: SourceHarness, workers: InProcessWorkers, options: Mapping[str, str] | None = None, **settings: Any
+    harness: SourceHarness,
+    workers: InProcessWorkers,
+    options: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    **settings: Any,
 ) -> StreamingQuery:
-    """A query over the harness's source, on the checkpoint and the sink that all queries of one test share."""
+    """A query over the harness's source, on the checkpoint and the sink that all queries of one test share.
+
+    With a name of the source, the offset log of the checkpoint has version 2.
+    """
     return StreamingQuery(
-        harness.source,
-        harness.options() if options is None else options,
+        Source(harness.source, harness.options() if options is None else options, name=name),
         checkpoint=harness.folder.parent / "checkpoint",
         workers=workers,
         **({"sink": sink_of(harness), "poll_interval": POLL_SECONDS} | settings),

@@ -40,6 +40,8 @@ PARENT_DEATH_SECONDS = 2.0
 CHILDREN_SECONDS = 5.0
 BUSY_SECONDS = 15.0
 """What a busy machine may add until a process is gone and we see it."""
+in_each_log = pytest.mark.parametrize("name", ["", "orders_1"], ids=["log-1", "log-2"])
+"""Restarts from an offset log of version 1 and, since it names its source, of version 2."""
 READ_ALL = '{"_type": "ReadAllAvailable"}'
 
 
@@ -148,11 +150,12 @@ def test_commit_of_the_sentinel_does_nothing(harness: SourceHarness, workers: In
 
 
 @pytest.mark.guarantee
+@in_each_log
 def test_failed_batch_0_is_replayed_with_the_same_rows_after_a_restart(
-    harness: SourceHarness, workers: InProcessWorkers
+    harness: SourceHarness, workers: InProcessWorkers, name: str
 ) -> None:
     keys = harness.publish(4)
-    with query_of(harness, workers) as query:
+    with query_of(harness, workers, name=name) as query:
         crash(harness, query, "tasks_done")
         more = harness.publish(3)
         query.restart()
@@ -165,20 +168,24 @@ def test_failed_batch_0_is_replayed_with_the_same_rows_after_a_restart(
 
 
 @pytest.mark.parametrize("step", ["offsets_logged", "batch_committed"])
-def test_latest_is_pinned_by_the_first_batch(harness: SourceHarness, workers: InProcessWorkers, step: Step) -> None:
+@in_each_log
+def test_latest_is_pinned_by_the_first_batch(
+    harness: SourceHarness, workers: InProcessWorkers, name: str, step: Step
+) -> None:
     harness.publish(3)
-    with query_of(harness, workers, harness.latest_options()) as query:
+    with query_of(harness, workers, harness.latest_options(), name=name) as query:
         crash(harness, query, step)
         keys = harness.publish(4)
         query.restart()
         assert sorted(read_until(query, keys, harness)) == sorted(keys)
 
 
+@in_each_log
 def test_latest_is_pinned_when_the_sentinel_was_logged_by_an_earlier_batch(
-    harness: SourceHarness, workers: InProcessWorkers
+    harness: SourceHarness, workers: InProcessWorkers, name: str
 ) -> None:
     harness.publish(2)
-    with query_of(harness, workers, harness.latest_options()) as query:
+    with query_of(harness, workers, harness.latest_options(), name=name) as query:
         sentinel = query.reader.initial_offset()
         query.stop()
         query.checkpoint.log_offsets(0, [sentinel])
@@ -195,9 +202,10 @@ def test_latest_is_pinned_when_the_sentinel_was_logged_by_an_earlier_batch(
 # Nothing new
 
 
-def test_nothing_new_returns_the_start_unchanged(harness: SourceHarness, workers: InProcessWorkers) -> None:
+@in_each_log
+def test_nothing_new_returns_the_start_unchanged(harness: SourceHarness, workers: InProcessWorkers, name: str) -> None:
     keys = harness.publish(2)
-    with query_of(harness, workers) as query:
+    with query_of(harness, workers, name=name) as query:
         read_until(query, keys, harness)
         query.process_available(harness.patience)
         query.idle(20)
@@ -219,9 +227,10 @@ def test_first_batch_without_data_resolves_the_sentinel(harness: SourceHarness, 
         assert sorted(read_until(query, keys, harness)) == sorted(keys)
 
 
-def test_latest_offset_is_never_none(harness: SourceHarness, workers: InProcessWorkers) -> None:
+@in_each_log
+def test_latest_offset_is_never_none(harness: SourceHarness, workers: InProcessWorkers, name: str) -> None:
     triggers: tuple[Trigger, ...] = ("default", "once", "available_now")
-    with query_of(harness, workers) as query:
+    with query_of(harness, workers, name=name) as query:
         query.run_batch(harness.patience)
         read_until(query, harness.publish(2), harness)
         start = str(query.checkpoint.offsets(query.batch_id - 1)[0])
@@ -298,9 +307,12 @@ def test_a_named_source_keeps_its_limit_repeats_its_batch_and_goes_on(
     assert max(sum(part.num_rows for part in sink.partitions(batch)) for batch in sink.batch_ids()) <= 3
 
 
-def test_first_call_after_a_start_waits_for_a_fresh_answer(harness: SourceHarness, workers: InProcessWorkers) -> None:
+@in_each_log
+def test_first_call_after_a_start_waits_for_a_fresh_answer(
+    harness: SourceHarness, workers: InProcessWorkers, name: str
+) -> None:
     keys = harness.publish(4)
-    with query_of(harness, workers) as query:
+    with query_of(harness, workers, name=name) as query:
         first = query.run_trigger()
         assert first is not None
         assert first.rows > 0
@@ -367,10 +379,11 @@ def test_planning_is_a_pure_function_of_the_offsets(harness: SourceHarness, work
         assert _rows(query, workers, start, end) == planned, "planned after a latestOffset"
 
 
+@in_each_log
 def test_unfinished_batch_is_planned_again_alike_before_any_latest_offset(
-    harness: SourceHarness, workers: InProcessWorkers
+    harness: SourceHarness, workers: InProcessWorkers, name: str
 ) -> None:
-    with query_of(harness, workers) as query:
+    with query_of(harness, workers, name=name) as query:
         read_until(query, harness.publish(3), harness)
         keys = harness.publish(5)
         crash(harness, query, "tasks_done")
@@ -417,12 +430,13 @@ def test_idle_latest_offset_is_answered_from_memory(harness: SourceHarness, work
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("step", STEPS)
+@in_each_log
 def test_no_row_is_lost_or_doubled_when_the_query_crashes(
-    harness: SourceHarness, workers: InProcessWorkers, step: Step
+    harness: SourceHarness, workers: InProcessWorkers, name: str, step: Step
 ) -> None:
     keys = harness.publish(4)
     sink = sink_of(harness)
-    with query_of(harness, workers, harness.limited_options(4)) as query:
+    with query_of(harness, workers, harness.limited_options(4), name=name) as query:
         query.run_batch(harness.patience)
         keys += harness.publish(5)
         crash(harness, query, step)
@@ -449,8 +463,9 @@ def test_children_are_gone_soon_after_the_reader(harness: SourceHarness, workers
 
 
 @pytest.mark.guarantee
-def test_start_at_once_after_a_kill_works(harness: SourceHarness, workers: InProcessWorkers) -> None:
-    with query_of(harness, workers) as query:
+@in_each_log
+def test_start_at_once_after_a_kill_works(harness: SourceHarness, workers: InProcessWorkers, name: str) -> None:
+    with query_of(harness, workers, name=name) as query:
         for _ in range(3):
             keys = harness.publish(2)
             assert set(keys) <= set(read_until(query, keys, harness))
