@@ -60,6 +60,28 @@ def _certificate(
         not_valid_before=begin,
         not_valid_after=begin + dt.timedelta(days=_DAYS),
     ).add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    # Python checks these three from 3.13 on.
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = builder.add_extension(identifier, critical=False).add_extension(signed_by, critical=False)
+    if issuer is None:
+        builder = builder.add_extension(_signs_certificates(), critical=True)
     addresses = [x509.IPAddress(IPv4Address("127.0.0.1"))] if host == "localhost" else []
     names = x509.SubjectAlternativeName([x509.DNSName(host), *addresses])
     return builder.add_extension(names, critical=False).sign(signer, hashes.SHA256())
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    from cryptography import x509  # noqa: PLC0415 - as above
+
+    return x509.KeyUsage(
+        key_cert_sign=True,
+        crl_sign=True,
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
