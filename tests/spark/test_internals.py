@@ -77,12 +77,16 @@ PROBES: dict[str, Callable[[SparkSession], bool]] = {
     "py4j.protocol": lambda _: find_spec("py4j.protocol") is not None,
     "py4j.protocol.Py4JJavaError": has("py4j.protocol", "Py4JJavaError"),
     "pyspark.accumulators": lambda _: find_spec("pyspark.accumulators") is not None,
+    "pyspark.daemon": lambda _: find_spec("pyspark.daemon") is not None,
     "pyspark.sql.pandas.types": lambda _: find_spec("pyspark.sql.pandas.types") is not None,
     "pyspark.sql.pandas.types.from_arrow_schema": has("pyspark.sql.pandas.types", "from_arrow_schema"),
     "pyspark.sql.pandas.types.from_arrow_type": has("pyspark.sql.pandas.types", "from_arrow_type"),
     "pyspark.sql.pandas.utils": lambda _: find_spec("pyspark.sql.pandas.utils") is not None,
     "pyspark.sql.pandas.utils.require_minimum_pandas_version": has(
         "pyspark.sql.pandas.utils", "require_minimum_pandas_version"
+    ),
+    "pyspark.sql.streaming.python_streaming_source_runner": lambda _: (
+        find_spec("pyspark.sql.streaming.python_streaming_source_runner") is not None
     ),
     "pyspark.sql.worker.utils": lambda _: find_spec("pyspark.sql.worker.utils") is not None,
     "pythonExec": context_has("pythonExec"),

@@ -26,8 +26,7 @@ _LOG_SHOWN = 2000
 _END_SECONDS = 90.0
 _FETCHERS_SECONDS = 15.0
 _CODED = re.compile(r"connectors\.core\.errors\.\w+: (\[[A-Z_]+\] .*)")
-_IN_COMMAND_LINE = {"source": "python_streaming_source_runner", "worker": "pyspark.daemon"}
-VICTIMS = ("driver", *_IN_COMMAND_LINE)
+VICTIMS = ("driver", "source", "worker")
 """The driver with its JVM and all its process group; the process of a source; a Python worker."""
 
 
@@ -91,7 +90,9 @@ class QueryProcess:
             self.kill()
             self.start()
             return True
-        pids = _find(self._process.pid, _IN_COMMAND_LINE[victim]) if self._process is not None else []
+        from connectors.core.processes.spark import COMMAND_LINES  # noqa: PLC0415 - imports pyspark
+
+        pids = _find(self._process.pid, COMMAND_LINES[victim]) if self._process is not None else []
         if victim == "worker":  # Spark's daemon forks them
             pids = [pid for pid in pids if _parent(pid) in pids]
         if not pids:

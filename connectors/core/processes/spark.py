@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADMISSION_CONTROL",
+    "COMMAND_LINES",
     "PUSHED_FILTERS",
     "STREAM_ARROW_WRITERS",
     "DataSourceStreamArrowWriter",
@@ -80,6 +81,11 @@ _FILTERS: Final = (
     "LessThanOrEqual",
     "StringStartsWith",
 )
+COMMAND_LINES: Final = {
+    "source": "pyspark.sql.streaming.python_streaming_source_runner",
+    "worker": "pyspark.daemon",
+}
+"""The modules that Spark runs as the process of a stream's source, and as the parent of the workers of tasks."""
 _PLANNER: Final = "pyspark.sql.worker.utils"
 """Loaded by the processes that build, plan and commit for the driver, and by no task."""
 _PROFILES: Final = (-1, -2)
