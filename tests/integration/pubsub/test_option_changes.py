@@ -57,6 +57,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "privateKey": "none",  # a server on this machine is reached without
         "privateKeyId": "2",
     },
+    "provider": {"credentialProvider": "tests.support.providers:token_dict"},
     "waiting": {
         "retryTimeout": "5m",
         "startTimeout": "1s",
