@@ -159,6 +159,10 @@ def _seal_and_read(store: Store, spool: str, claim: EpochClaim, seen: _Reading) 
 
 
 def _read_earlier(store: Store, spool: str, claim: EpochClaim) -> _Reading:
+    # An older writer that has just begun deletes what is below its snapshot, also while it is read: then a second try
+    # works.
+    with contextlib.suppress(FileNotFoundError):
+        return _read(store, spool, claim.epoch - 1)
     try:
         return _read(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:

@@ -16,9 +16,13 @@ import pytest
 from connectors.core.errors import SpoolError
 from connectors.spool.admin.verify import verify
 from connectors.spool.ledger.data_loss import segment_numbers
-from connectors.spool.ledger.recovery import open_ledger, read_state
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import record_name, record_numbers
+from connectors.spool.ledger.recovery import open_ledger, read_state, take_over
 from connectors.spool.ledger.writer_lock import SpoolLock
 from connectors.spool.segments.segment import SEGMENT, SealedReader, SegmentReader
+from connectors.spool.store.local import LocalStore
 from tests.support.damaged_spool import (
     add_foreign_names,
     live_files,
@@ -28,7 +32,7 @@ from tests.support.damaged_spool import (
     within,
     write_file,
 )
-from tests.support.spool_writing import HandSpool
+from tests.support.spool_writing import SOURCES, HandSpool, fill
 
 BLOCK = 512
 OF_A_SNAPSHOT = ("ledger/", "manifests/")
@@ -234,3 +238,34 @@ def test_a_pipe_in_the_place_of_any_file_is_refused_and_not_waited_for(kind: int
             SpoolLock(spool.store, os.getpid()).acquire() if name == "lock" else use(spool)
         (spool.root / name).unlink()
         restore(spool, before)
+
+
+class _Overtaken(LocalStore):
+    """The store of a start that another one comes before: that claims an epoch first, and begins while this one reads."""
+
+    other: Ledger | None = None
+    began = False
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name == "epochs/2" and self.other is None:
+            store = LocalStore(self.root, "01" * 8)
+            self.other = take_over(store, open_identity(store, "pubsub", SOURCES))
+        return super().create(name, data)
+
+    def read(self, name: str) -> bytes:
+        if self.other is not None and not self.began and name.startswith("ledger/1/"):
+            self.began = True
+            self.other.begin()
+            for number in record_numbers(self, 1)[:-1]:
+                self.delete(record_name(1, number))
+        return super().read(name)
+
+
+def test_a_start_that_comes_after_one_that_has_just_begun_reads_what_that_has_written(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    fill(spool)
+    store = _Overtaken(str(spool.root), "23" * 8)
+    ledger = open_ledger(store, open_identity(store, "pubsub", SOURCES))
+    assert store.began
+    assert ledger.claim.epoch == 3
+    assert ledger.state.head == 6
