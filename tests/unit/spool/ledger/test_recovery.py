@@ -241,7 +241,7 @@ def test_a_pipe_in_the_place_of_any_file_is_refused_and_not_waited_for(kind: int
 
 
 class _Overtaken(LocalStore):
-    """The store of a start that another one comes before: that claims an epoch first, and begins while this one reads."""
+    """The store of a start that another one comes before: it claims an epoch, and begins while this one reads."""
 
     other: Ledger | None = None
     began = False
