@@ -95,14 +95,18 @@ def _read_newest(store: Store, spool: str) -> _Reading:
     while True:
         epochs = claimed_epochs(store)
         last = epochs[-1] if epochs else 0
-        # A running query may write a snapshot and delete records below it while they are read: then a second try works.
-        with contextlib.suppress(FileNotFoundError):
-            return _read(store, spool, last)
         try:
-            return _read(store, spool, last)
+            return _read_twice(store, spool, last)
         except FileNotFoundError as error:
             if claimed_epochs(store) == epochs:
                 raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from None
+
+
+def _read_twice(store: Store, spool: str, last_epoch: int) -> _Reading:
+    """Read, and again if a file is gone: a writer deletes what is below its newest snapshot, also while it is read."""
+    with contextlib.suppress(FileNotFoundError):
+        return _read(store, spool, last_epoch)
+    return _read(store, spool, last_epoch)
 
 
 def _highest(store: Store, epoch: int) -> int:
@@ -159,12 +163,8 @@ def _seal_and_read(store: Store, spool: str, claim: EpochClaim, seen: _Reading) 
 
 
 def _read_earlier(store: Store, spool: str, claim: EpochClaim) -> _Reading:
-    # An older writer that has just begun deletes what is below its snapshot, also while it is read: then a second try
-    # works.
-    with contextlib.suppress(FileNotFoundError):
-        return _read(store, spool, claim.epoch - 1)
     try:
-        return _read(store, spool, claim.epoch - 1)
+        return _read_twice(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:
         raise _missing(store, f"A record or a manifest of the ledger ({error.filename})") from error
 

@@ -107,8 +107,7 @@ class ObjectClient:
         path = access.credential_provider
         self._credentials = None if path is None else _StoreCredentials(url.kind, path)
         try:
-            provider = () if self._credentials is None else (self._credentials,)
-            self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}), *provider)
+            self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}), self._credentials)
         except (exceptions.BaseError, ValueError, TypeError) as error:
             what = f"The object store cannot be used as it is configured: {self._said(error)}"
             raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url)) from None

@@ -126,7 +126,6 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     steps: int = 0
-    seconds: float = 0.0
 
 
 class LedgerWatch:
@@ -241,7 +240,7 @@ def run(plan: Plan) -> Outcome:
     note("end", drained=True)
     verdict = judge(outcome.events, ordered=plan.ordered)
     outcome.wrong = world.wrong + ([str(verdict)] if verdict.wrong else [])
-    outcome.steps, outcome.seconds = here.steps, here.now
+    outcome.steps = here.steps
     return outcome
 
 

@@ -38,7 +38,6 @@ class Process:
         self.paused_until = 0.0
         self.kill_in: int | None = None
         self.locks: set[int] = set()
-        self.at_end: list[Callable[[], None]] = []
 
 
 class Task:
@@ -187,8 +186,6 @@ class Scheduler:
         if not process.alive:
             return
         process.alive = False
-        for act in process.at_end:
-            act()
         self.killed(process)
         if self.current is not None and self.current.process is process:
             self._hub.switch()

@@ -19,7 +19,6 @@ from obstore import exceptions
 
 from connectors.spool.store.disk import Disk
 from tests.support.simulation.primitives import scheduler
-from tests.support.simulation.scheduler import Process
 
 _TIMEOUT = 15.0
 _FASTEST, _SLOWEST = 0.001, 0.03
@@ -211,6 +210,3 @@ class SteppedDisk(Disk):
     def rmdir(self, name: str, folder: int) -> None:
         scheduler().point()
         super().rmdir(name, folder)
-
-
-__all__ = ["Bucket", "Connection", "Process", "SteppedDisk"]
