@@ -76,7 +76,7 @@ def test_every_wrong_reader_has_a_test_that_catches_it() -> None:
 def test_wrong_reader_is_caught(reader: type, tmp_path: Path, workers: InProcessWorkers) -> None:
     test, settings = CAUGHT_BY[reader]
     (tmp_path / "source").mkdir()
-    fixtures: dict[str, Any] = {"workers": workers}
+    fixtures: dict[str, Any] = {"workers": workers, "name": ""}
     fixtures |= dict.fromkeys(("harness", "batch_harness"), WrongHarness(tmp_path / "source", reader))
     wanted = inspect.signature(test).parameters
     arguments = {name: value for name, value in (fixtures | settings).items() if name in wanted}

@@ -93,7 +93,7 @@ def feed_of(options: PubSubReadOptions, info: SubscriptionInfo | None, horizon: 
         ordered=info is None or info.message_ordering,
         dedup_attribute=options.dedup_attribute or "",
     )
-    return Feed(to_json(settings), horizon, settings.ordered)
+    return Feed(to_json(settings), horizon, settings.ordered, options.seek)
 
 
 def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:

@@ -161,8 +161,10 @@ def run_fetchers(
 def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
     """Return what tells a `FetcherGroup` whether a fetcher may start; it reads the ledger once a second a source.
 
-    No seek may be under way, and an order has no other fetcher (rule R3).
+    The query has carried out the seek of the options, and has begun no other: what a fetcher received before would keep
+    the seek waiting for that fetcher. An order has no other fetcher (rule R3).
     """
+    seek_log = WaitLog(lambda: f"the query on {store.root} to carry out the seek of its options")
     next_checks: dict[int, float] = {}
 
     def may_start(plan: FetchPlan, others: set[str]) -> bool:
@@ -172,7 +174,9 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
         next_checks[plan.source] = now + _CHECK_SECONDS
         try:
             state = read_state(store, plan.spool)
-            if state.seek is not None and not state.seek["done"]:
+            seek = state.seek or {"value": {}, "done": True}
+            if not seek["done"] or not plan.seek.items() <= seek["value"].items():
+                seek_log.tick()
                 return False
             return not plan.ordered or all(
                 store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))

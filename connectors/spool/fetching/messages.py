@@ -53,6 +53,7 @@ class FetchPlan:
             source process is elsewhere; 0 if the parent says what may be fetched.
         max_reader_age: seconds without a record in the ledger after which those fetchers pause.
         ordered: the source keeps an order, so one process at a time fetches it (rule R3).
+        seek: where the query moves the source before anything is fetched; empty when it stays.
         has_identity: whether the spool has an identity, to be checked before anything is made in its place.
     """
 
@@ -73,6 +74,7 @@ class FetchPlan:
     max_spool_bytes: _Count = 0
     max_reader_age: float = 0.0
     ordered: bool = False
+    seek: Mapping[str, Any] = field(default_factory=dict)
     has_identity: bool = False
 
     @property

@@ -31,11 +31,13 @@ class Feed:
             service may deliver it again. The option ``dedupHorizon`` replaces it.
         ordered: whether the rows keep an order. Then one process fetches, and each begins when everything that earlier
             ones have received is in the ledger or was handed back (rule R3).
+        seek: where the options move the source; empty when it stays.
     """
 
     settings: Mapping[str, Any] = field(repr=False)
     horizon: float
     ordered: bool = False
+    seek: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def fetch_plan(connector: SpoolConnector[S], options: S, feed: Feed, spool: Spoo
         publish_period=options.max_fetch_period,
         max_held_bytes=options.max_outstanding_bytes,
         ordered=feed.ordered,
+        seek=feed.seek,
         compression="" if is_plain else options.segment_compression.value,
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
     )

@@ -234,6 +234,21 @@ def test_a_seek_waits_until_the_fetchers_outside_have_ended(rig: PubSubRig) -> N
     rig.assert_each_once()
 
 
+def test_fetchers_outside_wait_for_a_seek_that_the_query_has_not_begun(rig: PubSubRig) -> None:
+    rig.publish(20)
+    with rig.query(EXTERNAL) as query, fetching(rig) as program:
+        rig.run_until_all(query)
+        program.end()
+    rig.publish(20)
+    with fetching(rig, dedupEpoch="1") as program:
+        program.wait_for("to carry out the seek of its options")
+        assert len(rig.acked()) == 20
+        with rig.query(EXTERNAL | {"dedupEpoch": "1"}) as query:
+            rig.run_until_all(query)
+            assert read_state(open_store(str(rig.spool), "test"), rig.stats().spool).dedup_epoch == 1
+    rig.assert_each_once()
+
+
 def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_come(rig: PubSubRig) -> None:
     quick = {"availableNowQuiet": "8s"}
     rig.publish(30)
