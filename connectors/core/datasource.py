@@ -29,10 +29,12 @@ from pyspark.sql.datasource import (
 from connectors.core.errors import ConnectorError, OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS, literal_secrets
+from connectors.core.options.filters import PushFilters
 from connectors.core.processes.parent import end_with_parent
 from connectors.core.processes.spark import (
     ADMISSION_CONTROL,
     DataSourceStreamArrowWriter,
+    Filter,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -236,10 +238,34 @@ class _TaskReader(SentToTasks, Generic[Options]):
                 yield from partition.read()
 
 
-class BatchReader(_TaskReader[Options], DataSourceReader):
-    """The reader of a batch; a connector defines `partitions`."""
+class BatchOptions(Protocol):
+    """What a batch read needs of its options."""
+
+    @property
+    def push_down_predicate(self) -> bool: ...
+
+
+Batch = TypeVar("Batch", bound=BatchOptions)
+
+
+class BatchReader(_TaskReader[Batch], DataSourceReader):
+    """The reader of a batch; a connector defines `partitions`, which may leave out what `filters` exclude.
+
+    Spark keeps the partitions that were planned with filters, and reads them also where the same `load()` is used
+    without a filter, or with others. So filters are taken only if the options say that nobody does that.
+    """
 
     _streaming = False
+    filters: tuple[Filter, ...] = ()
+
+    @property
+    def pushFilters(self) -> PushFilters:
+        """Accept filters if session and options allow that; otherwise everything is read."""
+        return PushFilters(self._take_filters)
+
+    def _take_filters(self, filters: tuple[Filter, ...]) -> None:
+        if self.options.push_down_predicate:
+            self.filters = filters
 
 
 class MicroBatchStream(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
 from connectors.core.datasource import (
     BatchReader,
@@ -22,7 +22,7 @@ from connectors.core.datasource import (
 )
 from connectors.core.errors import OptionError, ServiceUnavailableError, SourceGoneError
 from connectors.core.formats import connector_named
-from connectors.core.processes.spark import Filter, ReadAllAvailable, ReadLimit
+from connectors.core.processes.spark import ReadAllAvailable, ReadLimit
 
 _KAFKA: Final = connector_named("kafka")
 
@@ -87,12 +87,6 @@ class KafkaBatchReader(BatchReader[KafkaReadOptions]):
     """The reader of a batch."""
 
     connector = _KAFKA
-    filters: tuple[Filter, ...] = ()
-
-    @property
-    def pushFilters(self) -> _PushFilters:
-        """Accept filters if the session allows that; otherwise everything is read."""
-        return _PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
@@ -100,23 +94,6 @@ class KafkaBatchReader(BatchReader[KafkaReadOptions]):
 
         options, run = self.options.for_tasks(), secrets.token_hex(8)
         return [KafkaPartition(part, options, run) for part in plan_batch(self.options, bounds_of(self.filters))]
-
-
-class _PushFilters:
-    """The method ``pushFilters`` of a reader, disguised as the one that PySpark's base class defines.
-
-    With ``spark.sql.python.filterPushdown.enabled`` off, which is the default, PySpark refuses a reader that overrides
-    the method, by comparing its ``__func__``; and a reader cannot read that setting.
-    """
-
-    def __init__(self, reader: KafkaBatchReader) -> None:
-        self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Store the filters; all are left to Spark as well."""
-        self._reader.filters = tuple(filters)
-        return filters
 
 
 @cache

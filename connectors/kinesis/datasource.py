@@ -112,9 +112,10 @@ class KinesisBatchReader(BatchReader["KinesisReadOptions"]):
     connector = _KINESIS
 
     def partitions(self) -> Sequence[KinesisPartition]:
-        from connectors.kinesis.source.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
+        from connectors.kinesis.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - tasks plan nothing
 
-        return _partitions(plan_batch(self.options), self.options, share=1.0)
+        ranges = plan_batch(self.options, bounds=bounds_of(self.filters))
+        return _partitions(ranges, self.options, share=1.0)
 
 
 def open_stream(options: KinesisReadOptions) -> KinesisStream:

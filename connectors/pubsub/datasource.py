@@ -51,6 +51,7 @@ class PubSubConnector(SpoolConnector["PubSubReadOptions"]):
     options = PubSubReadOptions
     rows = ROWS
     target = "connectors.pubsub.source.fetcher:PubSubFetch"
+    offset_column, source_column, time_column = "offset", "subscription", "publishTimestamp"
 
     def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> PubSubReadOptions:
         options: PubSubReadOptions = _PUBSUB.read_options(raw, streaming=streaming)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import available_now, conflict, option, parse_options
+from connectors.core.options.declaration import available_now, conflict, option, parse_options, push_down_predicate
 from connectors.core.options.kinds import (
     BOOLEAN,
     BYTES,
@@ -259,6 +259,7 @@ class SpoolOptions(ObjectStoreOptions, OutageOptions):
         minimum="0",
     )
     available_now: bool = available_now()
+    push_down_predicate: bool = push_down_predicate()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "Maximum rows per batch.", default=None, minimum="1"
     )

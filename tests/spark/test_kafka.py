@@ -123,6 +123,29 @@ def test_batch_reads_late_binding_and_filters_through_spark(spark: SparkSession,
     assert rows.filter("partition = 0 AND offset >= 4").count() == 3
 
 
+def test_a_dataframe_that_was_filtered_has_all_rows_without_the_filter(spark: SparkSession, kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    for partition in (0, 1):
+        kafka.send(topic, range(5), partition)
+    options = kafka.options(topic)
+    rows = spark.read.format("kafka_py").options(**options).load()
+    assert rows.filter("partition = 0").count() == 5
+    assert rows.count() == 10
+    assert rows.filter("partition = 0").union(rows).count() == 15
+    narrow = spark.read.format("kafka_py").options(**options, pushDownPredicate="true").load().filter("partition = 0")
+    assert (narrow.count(), narrow.rdd.getNumPartitions()) == (5, 1)
+
+
+def test_spark_still_reads_without_a_filter_what_it_planned_with_one(spark: SparkSession, kafka: KafkaRig) -> None:
+    """When this fails, Spark has mended it: then `pushDownPredicate` can be true by default."""
+    topic = kafka.topic(2)
+    for partition in (0, 1):
+        kafka.send(topic, range(5), partition)
+    rows = spark.read.format("kafka_py").options(**kafka.options(topic), pushDownPredicate="true").load()
+    assert rows.filter("partition = 0").count() == 5
+    assert rows.count() == 5
+
+
 def test_49_save_modes_other_than_append_are_refused(spark: SparkSession, kafka: KafkaRig) -> None:
     rows = spark.createDataFrame([("a",)], "value string")
     options = {"kafka.bootstrap.servers": kafka.broker.endpoint, "topic": kafka.topic(1)}

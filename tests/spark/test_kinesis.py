@@ -55,6 +55,26 @@ def test_29_no_secret_is_in_a_plan_or_an_error(spark: SparkSession, kinesis: Kin
     assert {bytes(data): ms for data, ms in times.items()} == {each.data: int(each.arrival * 1000) for each in stored}
 
 
+def test_filters_that_spark_pushes_spare_reading_and_change_no_row(spark: SparkSession, kinesis: KinesisRig) -> None:
+    kinesis.put(20)
+    kinesis.server.jump(600)
+    kinesis.put(20)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        rows = spark.read.format("kinesis").options(**kinesis.options(pushDownPredicate="true")).load()
+        every = rows.collect()
+        assert rows.rdd.getNumPartitions() == 2
+        shard, middle = every[0].shardId, sorted(row.approximateArrivalTimestamp for row in every)[25]
+        in_shard = rows.filter(rows.shardId == shard)
+        assert in_shard.rdd.getNumPartitions() == 1
+        assert in_shard.collect() == [row for row in every if row.shardId == shard]
+        late = rows.filter(rows.approximateArrivalTimestamp >= middle)
+        assert late.count() == sum(row.approximateArrivalTimestamp >= middle for row in every)
+        assert rows.filter(rows.sequenceNumber == every[3].sequenceNumber).collect() == [every[3]]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_22_a_bad_option_fails_while_load_runs(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="OPTION_MISSING"):
         spark.readStream.format("kinesis").load()

@@ -369,6 +369,16 @@ def test_a_batch_reads_what_the_spool_keeps_and_every_action_sees_the_same_rows(
     assert rows.schema == stream.load().schema
     assert [row["messageId"] for row in rows.select("messageId").sort("offset").collect()] == stream.published
     assert rows.filter("offset >= 20").count() == 40
+    stream.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        fewer = (
+            stream.spark.read.format("pubsub").options(**options, partitionBytes="200", pushDownPredicate="true").load()
+        )
+        assert fewer.rdd.getNumPartitions() > 1
+        assert fewer.filter("offset = 20").rdd.getNumPartitions() == 1
+        assert fewer.filter("offset BETWEEN 20 AND 29 AND publishTimestamp > timestamp'2020-01-01'").count() == 10
+    finally:
+        stream.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert reading.option("startingPosition", "latest").load().count() == 0
     theirs = stream.spark.read.format("pubsub").options(**options, schemaMode="databricks").load()
     assert theirs.schema.simpleString() == (

@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
 from connectors.avro.options import AvroOptions
@@ -423,7 +424,7 @@ def known_names() -> frozenset[str]:
     columns = {column for schema in schemas for column in schema.names}
     functions = (getattr(importlib.import_module(module), name) for module, name in public_names())
     parameters = {name for one in functions if inspect.isfunction(one) for name in inspect.signature(one).parameters}
-    spark = (DataFrame, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
+    spark = (DataFrame, DataSourceReader, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
     protobuf = {
         name

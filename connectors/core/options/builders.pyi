@@ -23,6 +23,7 @@ class _KafkaOptions(TypedDict, total=False):
     minOffsetsPerTrigger: int
     minPartitions: int
     onMissingMarker: Literal["fail", "write"]
+    pushDownPredicate: bool
     retryTimeout: str
     startingOffsets: str
     startingOffsetsByTimestamp: str
@@ -64,6 +65,7 @@ class _KinesisOptions(TypedDict, total=False):
     numRetries: int
     ordered: bool
     profile: str
+    pushDownPredicate: bool
     region: str
     requireConsumerDeregistration: bool
     retryTimeout: str
@@ -105,6 +107,7 @@ class _PubsubOptions(TypedDict, total=False):
     privateKey: str
     privateKeyId: str
     projectId: str
+    pushDownPredicate: bool
     retryTimeout: str
     schemaMode: Literal["native", "databricks"]
     segmentCompression: Literal["none", "lz4"]

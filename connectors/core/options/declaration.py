@@ -137,6 +137,19 @@ def available_now() -> bool:
     )
 
 
+def push_down_predicate() -> bool:
+    """Declare the option by which a batch read takes the filters that Spark pushes."""
+    return option(
+        "pushDownPredicate",
+        BOOLEAN,
+        "Whether a batch read fetches only what the filters on it can match, in a session with "
+        "spark.sql.python.filterPushdown.enabled=true. Use each such load() once, or always with the same filters: "
+        "Spark up to 4.3 keeps the plan that it made for one use, and reads other uses of the same load() by it, so "
+        "rows are missing. Streams ignore it.",
+        default="false",
+    )
+
+
 def refined(cls: type, field: str, more: str = "", *, aliases: tuple[str, ...] = ()) -> Any:
     """Declare an option of a base class for one connector: `more` is what it means there, beside what all say.
 

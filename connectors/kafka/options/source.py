@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
 
-from connectors.core.options.declaration import available_now, option, parse_options
+from connectors.core.options.declaration import available_now, option, parse_options, push_down_predicate
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
@@ -196,6 +196,7 @@ class KafkaReadOptions(KafkaClientOptions):
         default=None,
     )
     available_now: bool = available_now()
+    push_down_predicate: bool = push_down_predicate()
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         _positive("maxOffsetsPerTrigger"),

@@ -7,24 +7,13 @@ here only what cannot match is left out.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import operator
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
 from connectors.core.errors import OffsetError
-from connectors.core.processes.spark import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from connectors.core.options.filters import allows, interval, time_interval
+from connectors.core.processes.spark import Filter
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import (
     EARLIEST,
@@ -48,14 +37,13 @@ from connectors.kafka.source.planning import (
 from connectors.kafka.source.reader import report_data_loss
 
 _LARGEST: Final = 2**63 - 1
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What filters leave: partitions for which all tests hold; offsets before ``end``; times from ``since`` ms on."""
+    """What filters leave: partitions that match; offsets before ``end``; times from ``since`` ms on."""
 
-    tests: tuple[Callable[[TopicPartition], bool], ...] = field(default=())
+    filters: tuple[Filter, ...] = ()
     first: int = 0
     end: int = _LARGEST
     since: int | None = None
@@ -65,7 +53,7 @@ class Bounds:
         return self.first > 0 or self.end < _LARGEST or self.since is not None
 
     def wants(self, partition: TopicPartition) -> bool:
-        return all(test(partition) for test in self.tests)
+        return allows(self.filters, topic=partition.topic, partition=partition.partition)
 
     def cut(self, ranges: Iterable[OffsetRange], lookup: KafkaLookup) -> list[OffsetRange]:
         """Return the parts of ranges, with numbers at both ends, in which records can match."""
@@ -81,52 +69,14 @@ class Bounds:
         ]
 
 
-_TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
-    EqualTo: operator.eq,
-    EqualNullSafe: operator.eq,
-    In: lambda own, value: own in value,
-    GreaterThan: operator.gt,
-    GreaterThanOrEqual: operator.ge,
-    LessThan: operator.lt,
-    LessThanOrEqual: operator.le,
-    StringStartsWith: str.startswith,
-}
-_SPANS: Final[dict[type[Filter], Callable[[Any], tuple[int, int]]]] = {
-    EqualTo: lambda value: (value, value + 1),
-    EqualNullSafe: lambda value: (value, value + 1),
-    In: lambda value: (0, _LARGEST) if None in value else (min(value, default=0), max(value, default=-1) + 1),
-    GreaterThan: lambda value: (value + 1, _LARGEST),
-    GreaterThanOrEqual: lambda value: (value, _LARGEST),
-    LessThan: lambda value: (0, value),
-    LessThanOrEqual: lambda value: (0, value + 1),
-}
-"""The offsets that a filter leaves: the first, and the one after the last."""
-_LOWER_BOUNDS: Final = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
-
-
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
     """Return what filters, which must all hold, leave; those that say nothing here are ignored."""
-    bounds = Bounds()
-    for condition in filters:
-        kind, value = type(condition), getattr(condition, "value", None)
-        match getattr(condition, "attribute", ()):
-            case _ if value is None:
-                continue
-            case ("topic" | "partition" as column,) if kind in _TESTS:
-                bounds = replace(bounds, tests=(*bounds.tests, _partition_test(column, _TESTS[kind], value)))
-            case ("offset",) if kind in _SPANS:
-                first, end = _SPANS[kind](value)
-                bounds = replace(bounds, first=max(bounds.first, first), end=min(bounds.end, end))
-            case ("timestamp",) if kind in _LOWER_BOUNDS and isinstance(value, dt.datetime):
-                since = ((value if value.tzinfo else value.astimezone()) - _EPOCH) // dt.timedelta(milliseconds=1)
-                # Records without a time have the one a millisecond before 1970, and Kafka does not find them by a time.
-                if since >= 0:
-                    bounds = replace(bounds, since=max(since, bounds.since or 0))
-    return bounds
-
-
-def _partition_test(column: str, test: Callable[[Any, Any], bool], value: Any) -> Callable[[TopicPartition], bool]:
-    return lambda partition: test(getattr(partition, column), value)
+    all_filters = tuple(filters)
+    first, last = interval(all_filters, "offset")
+    since, _ = time_interval(all_filters, "timestamp")
+    bounds = Bounds(all_filters, max(first or 0, 0), _LARGEST if last is None else last + 1)
+    # Records without a time have the one a millisecond before 1970, and Kafka does not find them by a time.
+    return bounds if since is None or since < 0 else replace(bounds, since=since // 1000)
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:

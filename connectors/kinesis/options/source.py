@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import Option, available_now, conflict, declared_options, option, parse_options
+from connectors.core.options.declaration import (
+    Option,
+    available_now,
+    conflict,
+    declared_options,
+    option,
+    parse_options,
+    push_down_predicate,
+)
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, PATH, STRING, Kind, choice
 from connectors.core.options.outages import refuse_second_limit
 from connectors.kinesis import FORMAT
@@ -153,6 +161,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         aliases=("consumerType", "readerType", "kinesis.consumerType"),
     )
     available_now: bool = available_now()
+    push_down_predicate: bool = push_down_predicate()
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger",
         INTEGER,

@@ -232,7 +232,7 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     records, with ``fail`` a `DataLossError`. An empty shard was idle or lost all: nobody can tell, so that is a
     warning. ``complete_ms`` is 0 for a shard older than the retention that was to be read whole.
     """
-    if position.kind in {PositionKind.AFTER, PositionKind.AT} and _has(pages, position.number):
+    if position.kind in {PositionKind.AFTER, PositionKind.AT} and has_record(pages, position.number):
         return
     oldest = first_record(pages, TRIM)
     if oldest is None:
@@ -256,7 +256,7 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     )
 
 
-def _has(pages: ShardPages, number: int) -> bool:
+def has_record(pages: ShardPages, number: int) -> bool:
     try:
         record = first_record(pages, at(number))
     except ConnectorError as error:

@@ -64,12 +64,17 @@ class SpoolConnector(ABC, Generic[S]):
         rows: the columns that its target decodes, and their version.
         target: the `FetchTarget` of the service as ``MODULE:CLASS``. It is called with `Feed.settings` and a
             `FetchContext`, in a process of its own.
+        offset_column, source_column, time_column: the columns with the position, the name of the source and the publish
+            time, by which filters of a batch read leave rows out; empty if there is none.
     """
 
     format: ClassVar[str]
     options: ClassVar[type[Any]]
     rows: ClassVar[RowSchema]
     target: ClassVar[str]
+    offset_column: ClassVar[str] = ""
+    source_column: ClassVar[str] = ""
+    time_column: ClassVar[str] = ""
 
     @abstractmethod
     def sources(self, options: S) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from connectors.core.datasource import NO_LIMIT, BatchReader, Partition, ReadingSource, StreamReader
+from connectors.core.options.filters import allows, interval, time_interval
 from connectors.core.processes.spark import ReadAllAvailable, ReadLimit, ReadMaxRows
 from connectors.spool.options import SpoolOptions
 from connectors.spool.segments.segment import Slice, read_slices
@@ -102,8 +103,16 @@ class SpoolBatchReader(BatchReader[SpoolOptions]):
 
         connector, options = self.connector, self.options
         root, ends = str(options.spool_folder), (options.starting_position, options.ending_position)
-        positions = SpoolRange(*ends, options.partition_bytes, options.max_partitions)
-        parts = plan_spool_rows(root, connector.format, connector.sources(options), positions, options.store_access)
+        sources = connector.sources(options)
+        wanted = SpoolRange(
+            *ends,
+            options.partition_bytes,
+            options.max_partitions,
+            interval(self.filters, connector.offset_column),
+            time_interval(self.filters, connector.time_column),
+            [index for index, name in enumerate(sources) if allows(self.filters, **{connector.source_column: name})],
+        )
+        parts = plan_spool_rows(root, connector.format, sources, wanted, options.store_access)
         return _partitions(connector, options, root, parts, is_stream=False)
 
 

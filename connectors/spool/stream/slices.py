@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -106,8 +107,17 @@ def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: Ro
     return min(end, max(first + 1, entry.base + int(inside)))
 
 
-def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list[Slice]]:
-    """Cut a batch into partitions: contiguous ranges of positions, near-equal in rows (rule R5)."""
+def plan(
+    state: LedgerState,
+    first: int,
+    end: int,
+    sizes: RowSizes,
+    wants: Callable[[SegmentEntry], bool] = lambda _entry: True,
+) -> list[list[Slice]]:
+    """Cut a batch into partitions: contiguous ranges of positions, near-equal in rows (rule R5).
+
+    Segments that `wants` refuses are left out.
+    """
     if first == end:
         return []
     if not state.layouts:
@@ -119,7 +129,11 @@ def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list
     edges = [first + (end - first) * index // count for index in range(count + 1)]
     # A quarantined segment has no digest, and one whose rows are all duplicates has no row of any range.
     return [
-        [_slice(entry, low, high) for entry in state.between(low, high) if entry.digest and entry.admitted_rows]
+        [
+            _slice(entry, low, high)
+            for entry in state.between(low, high)
+            if entry.digest and entry.admitted_rows and wants(entry)
+        ]
         for low, high in pairwise(edges)
     ]
 
@@ -153,13 +167,32 @@ def _slice(entry: SegmentEntry, first: int, end: int) -> Slice:
 class SpoolRange:
     """Which rows of a spool to read, and how to cut them into partitions (rule R5).
 
-    Start and end are positions, the end excluded, or ``earliest``, ``committed`` or ``latest``.
+    Start and end are positions, the end excluded, or ``earliest``, ``committed`` or ``latest``. Filters leave only
+    `offsets` and publish times, in microseconds, both ends included, and `sources`, by their indexes; None is no bound.
     """
 
     start: str | int
     end: str | int
     partition_bytes: int
     max_partitions: int
+    offsets: tuple[int | None, int | None] = (None, None)
+    published: tuple[int | None, int | None] = (None, None)
+    sources: Sequence[int] | None = None
+
+    def cut(self, first: int, end: int) -> tuple[int, int]:
+        """Return the part of a range of positions that filters leave."""
+        least, most = self.offsets
+        first = first if least is None else min(max(first, least), end)
+        return first, end if most is None else max(min(end, most + 1), first)
+
+    def wants(self, entry: SegmentEntry) -> bool:
+        """Return whether a segment can have rows that filters leave."""
+        if self.sources is not None and entry.source not in self.sources:
+            return False
+        least, most = self.published
+        first, last = entry.published or (None, None)
+        is_early = least is not None and last is not None and last < least
+        return not is_early and not (most is not None and first is not None and first > most)
 
 
 def plan_spool_rows(
@@ -179,8 +212,10 @@ def plan_spool_rows(
         state = read_state(store, spool)
         while True:
             try:
-                first, end = _range(state, wanted, root)
-                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_row_sizes(store, entry))
+                first, end = wanted.cut(*_range(state, wanted, root))
+                sizes = partial(read_row_sizes, store)
+                parts = plan(replace(state, layouts=[layout]), first, end, sizes, wanted.wants)
+                return [part for part in parts if part]
             except SpoolDamagedError:
                 # A running query may have freed a segment after the ledger was read.
                 newer = read_state(store, spool)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
-from connectors.pubsub.datasource import PubSubDataSource
+from connectors.core.processes.spark import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+from connectors.pubsub.datasource import PubSubBatchReader, PubSubDataSource
 from connectors.spool import stats
 from connectors.testing.pubsub import PubSubServer
 from tests.support.pubsub_rig import PubSubRig
@@ -202,3 +213,48 @@ def test_compressed_segments_give_the_same_rows_beside_plain_ones(rig: PubSubRig
     assert sorted(rig.sink.values("messageId")) == sorted(rig.published)
     sizes = sorted(path.stat().st_size for path in rig.spool.glob("inbox/*/*.arrow"))
     assert sum(sizes) < 2000 * 200 * 1.7
+
+
+def filtered(rig: PubSubRig, *filters: Filter, **options: str) -> list[dict[str, Any]]:
+    """Return what a batch read with filters reads, before Spark applies them."""
+    reader = PubSubBatchReader(CaseInsensitiveDict(rig.options(pushDownPredicate="true", **options)))
+    assert list(reader.pushFilters(list(filters))) == list(filters), "Spark applies them too"
+    parts = reader.partitions()
+    return [row for part in parts for page in reader.read(part) for row in page.to_pylist(maps_as_pydicts=None)]
+
+
+def test_filters_on_the_offset_cut_what_a_batch_reads(rig: PubSubRig) -> None:
+    fill(rig)
+    column = ("offset",)
+
+    def read(*filters: Filter, **options: str) -> list[int]:
+        return [row["offset"] for row in filtered(rig, *filters, **options)]
+
+    assert read(GreaterThan(column, 6), LessThanOrEqual(column, 30), partitionBytes="100") == list(range(7, 31))
+    assert read(EqualTo(column, 21)) == [21]
+    assert read(In(column, (21, 24, None))) == [21, 22, 23, 24]
+    assert read(GreaterThanOrEqual(column, 10), startingPosition="40") == list(range(40, 60))
+    assert read(LessThan(column, 50), startingPosition="40") == list(range(40, 50))
+    assert read(GreaterThan(column, 59)) == read(LessThan(column, 0)) == read(GreaterThan(column, 1 << 40)) == []
+
+
+def test_filters_on_publish_time_and_subscription_leave_segments_out(rig: PubSubRig) -> None:
+    fill(rig)
+    rows = filtered(rig)
+    times = [row["publishTimestamp"] for row in rows]
+    column = ("publishTimestamp",)
+    conditions: list[tuple[type[Filter], Callable[[dt.datetime, dt.datetime], bool]]] = [
+        (GreaterThanOrEqual, dt.datetime.__ge__),
+        (GreaterThan, dt.datetime.__gt__),
+        (LessThan, dt.datetime.__lt__),
+        (EqualTo, dt.datetime.__eq__),
+    ]
+    for time in times[::7]:
+        for kind, matches in conditions:
+            found = filtered(rig, kind(column, time))
+            wanted = [row for row in rows if matches(row["publishTimestamp"], time)]
+            assert [row for row in found if row in wanted] == wanted
+    assert len(filtered(rig, GreaterThanOrEqual(column, times[-1]))) < len(rows)
+    assert filtered(rig, GreaterThan(column, times[-1] + dt.timedelta(seconds=1))) == []
+    assert filtered(rig, EqualTo(("subscription",), rows[0]["subscription"])) == rows
+    assert filtered(rig, EqualTo(("subscription",), "projects/shop/subscriptions/other")) == []

@@ -62,6 +62,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "retryTimeout": "5m",
         "startTimeout": "1s",
         "availableNow": "true",
+        "pushDownPredicate": "true",
         "availableNowQuiet": "1s",
         "availableNowMaxWait": "2s",
     },

@@ -76,7 +76,7 @@ class CountedStreamReader(StreamReader[dict[str, str], Any]):
         return int(self.options["limit"])
 
 
-class CountedBatchReader(BatchReader[dict[str, str]]):
+class CountedBatchReader(BatchReader[Any]):
     connector = CountedStreamReader.connector
     partitions = None  # type: ignore[assignment]
 

@@ -38,7 +38,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def planned(options: Mapping[str, str], *filters: Filter) -> list[KafkaPartition]:
-    reader = KafkaBatchReader(CaseInsensitiveDict(options))
+    reader = KafkaBatchReader(CaseInsensitiveDict({**options, "pushDownPredicate": "true"}))
     assert list(reader.pushFilters(list(filters))) == list(filters), "Spark applies them too"
     return [each for each in reader.partitions() if isinstance(each, KafkaPartition)]
 
