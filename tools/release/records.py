@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tools.audit import license_of
 from tools.lock import pins, project
@@ -21,7 +18,7 @@ from tools.release.commit import Release
 from tools.release.trial import Environment
 from tools.side_environment import side_environment
 
-__all__ = ["bill_of_materials", "checksums", "provenance", "requirements_of"]
+__all__ = ["bill_of_materials", "checksums", "provenance"]
 
 NAMESPACE = "urn:pyspark-stream-connectors"
 _VALID = """
@@ -35,22 +32,11 @@ sys.exit(fault and str(fault))
 """
 
 
-def requirements_of() -> dict[str, list[tuple[str, str]]]:
-    """Return what the pack requires directly: the lines of pyproject.toml, each with its extra, by canonical name."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    table = project()
-    for extra, lines in {"": table["dependencies"], **table["optional-dependencies"]}.items():
-        for line in lines:
-            name = canonicalize_name(Requirement(line).name)
-            found.setdefault(name, []).append((extra, line))
-    return found
-
-
 def bill_of_materials(environment: Environment, target: Path, version: str) -> dict[str, Any]:
     """Write the bill of materials (CycloneDX 1.6) of an environment with all extras, and return it.
 
-    It has the versions of the lock. What the pack requires directly has the line of pyproject.toml, thus its lower
-    bound, and its extra as properties. The maker leaves out what is no known name of a license: that is taken from the
+    Its components have the versions of the lock. The properties of the pack are the lines of pyproject.toml, thus the
+    lower bounds, each with its extra. The maker leaves out what is no known name of a license: that is taken from the
     metadata as it stands. The result is validated against the published schema.
     """
     python = side_environment("packaging")
@@ -60,26 +46,29 @@ def bill_of_materials(environment: Environment, target: Path, version: str) -> d
         *("--output-reproducible", "--output-file", target),
     )
     bill: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    bill["metadata"]["component"]["version"] = version
-    direct = requirements_of()
+    declared = project()
+    extras = {"": declared["dependencies"], **declared["optional-dependencies"]}
+    bill["metadata"]["component"] |= {
+        "version": version,
+        "purl": f"pkg:pypi/{declared['name']}@{version}",
+        "properties": [
+            {"name": f"{NAMESPACE}:requires:{extra or 'always'}", "value": line}
+            for extra, lines in extras.items()
+            for line in lines
+        ],
+    }
     for component in bill["components"]:
         if "licenses" not in component:
             said = license_of(distribution(component["name"]))
             component["licenses"] = [{"license": {"name": said, "acknowledgement": "declared"}}]
-        lines = direct.get(canonicalize_name(component["name"]), [])
-        component.setdefault("properties", []).extend(
-            {"name": f"{NAMESPACE}:requirement", "value": f"{line} ({extra or 'always'})"} for extra, line in lines
-        )
-        if not component["properties"]:
-            del component["properties"]
+        links = component.get("externalReferences", [])
+        links[:] = [link for link in links if not link["url"].startswith("file:")]  # where it was installed from
     target.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
     run(python, "-c", _VALID, target)
     return bill
 
 
-def provenance(
-    release: Release, files: Iterable[Path], environ: dict[str, str] | os._Environ[str] = os.environ
-) -> dict[str, Any]:
+def provenance(release: Release, files: Iterable[Path], environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return an in-toto statement of where files come from, in the form of SLSA's provenance, version 1.
 
     It is not signed: whoever builds the commit again gets the same bytes, and the workflow signs its own statement. A
