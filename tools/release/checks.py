@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tarfile
 import tomllib
@@ -92,7 +93,9 @@ def faults_of_sdist(name: str, built: Built) -> list[str]:
     files, wheel = files_of_sdist(built.sdists[name]), built.wheels[name]
     tracked = _tracked(built.tree / FOLDERS[name])
     needed = {path for path in tracked if path.startswith(PACKAGES[name])}
-    found = [f"{name}: {path} is not in the sdist" for path in sorted({*needed, *SDIST_NEEDED} - files.keys())]
+    if missing := sorted({*needed, *SDIST_NEEDED} - files.keys()):
+        return [f"{name}: {path} is not in the sdist" for path in missing]
+    found = []
     for path in sorted(files.keys() - _GENERATED):
         if path not in tracked:
             found.append(f"{name}: {path} is in the sdist and not in the tree")
@@ -108,9 +111,10 @@ def faults_of_sdist(name: str, built: Built) -> list[str]:
 def _wheel_of_sdist(name: str, built: Built) -> Path:
     """Build the wheel of an sdist, beside the clone, and return it."""
     folder = built.tree.parent / f"of-sdist-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(built.sdists[name]) as archive:
         archive.extractall(folder, filter="data")
-    [root] = folder.iterdir()
+    root = folder / built.sdists[name].name.removesuffix(".tar.gz")
     run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder / "again", cwd=root)
     return folder / "again" / built.wheels[name].name
 

@@ -132,18 +132,20 @@ def released(changelog: str, version: str, day: str) -> str:
 
 
 def published(name: str, text: str) -> str:
-    """Return a page with its sentences on a pack that is not released replaced.
+    """Return a page with its sentences on a pack that is not released replaced; unchanged if it has none of them.
 
     Args:
         name: of the page, as in `PUBLISHED`.
         text: of the page.
 
     Raises:
-        ReleaseError: a sentence is not there, nor is what replaces it.
+        ReleaseError: it has some of the sentences, or one of them twice.
     """
+    counts = {before: text.count(before) for before, _ in PUBLISHED[name]}
+    if any(counts.values()) and {*counts.values()} != {1}:
+        odd = [before for before, count in counts.items() if count != 1]
+        raise ReleaseError(f"{name} does not have this text once: {odd}; correct PUBLISHED in tools/release/commit.py")
     for before, after in PUBLISHED[name]:
-        if text.count(before) > 1 or (before not in text and after not in text):
-            raise ReleaseError(f"{name} does not have this text once: {before!r}; correct PUBLISHED in tools/release")
         text = text.replace(before, after)
     return text
 

@@ -185,7 +185,7 @@ def test_a_build_that_depends_on_the_machine_is_refused(tree: Path, tmp_path: Pa
     )
     git(tree, "add", ".")
     change(tree, "pyproject.toml", "[tool.hatch.build.targets.sdist]\n", f"{hook}\n[tool.hatch.build.targets.sdist]\n")
-    with pytest.raises(ReleaseError, match="py3-none-any.whl has other bytes"):
+    with pytest.raises(ReleaseError, match=r"py3-none-any\.whl has other bytes"):
         build_twice(tmp_path / "builds", "HEAD", root=tree)
 
 
