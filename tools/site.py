@@ -1,7 +1,8 @@
 """Makes the site of the documentation: ``./dev docs --site``. A link to nothing fails.
 
 Each version has a folder of its own in ``build/site``, or in the folder that is given; building a version leaves the
-others there. ``versions.json`` lists them for the choice on each page, and ``index.html`` leads to the latest.
+others there. ``versions.json`` lists them for the choice on each page, and ``index.html`` leads to the latest. Each
+version has an ``llms.txt``, which is AGENTS.md with links to its pages; the site has that of the latest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +19,10 @@ from pathlib import Path
 from packaging.version import Version
 
 from connectors import __version__
+from tools.lock import project
 from tools.side_environment import ROOT, side_environment
 
-__all__ = ["build", "list_versions"]
+__all__ = ["build", "list_versions", "llms_text"]
 
 _FORWARD = """<!doctype html>
 <meta charset="utf-8">
@@ -27,6 +30,18 @@ _FORWARD = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={version}/index.html">
 <p>The documentation is <a href="{version}/index.html">here</a>.</p>
 """
+
+
+def llms_text(agents: str, summary: str) -> str:
+    """Return AGENTS.md as the ``llms.txt`` of a version: links lead to its pages, and a summary follows the title.
+
+    Args:
+        agents: the text of AGENTS.md.
+        summary: a sentence.
+    """
+    text = re.sub(r"^<!--.*?-->\n", "", agents, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\(docs/([\w/-]+)\.md(#[\w-]+)?\)", r"](\1.html\2)", text)
+    return text.replace("\n\n", f"\n\n> {summary}\n\n", 1)
 
 
 def list_versions(site: Path) -> list[str]:
@@ -40,6 +55,9 @@ def list_versions(site: Path) -> list[str]:
     text = json.dumps({"latest": latest, "versions": names}, indent=1)
     (site / "versions.json").write_text(text + "\n", encoding="utf-8")
     (site / "index.html").write_text(_FORWARD.format(version=latest), encoding="utf-8")
+    if (page := site / latest / "llms.txt").is_file():
+        text = re.sub(r"\]\((?=[\w/-]+\.html)", f"]({latest}/", page.read_text(encoding="utf-8"))
+        (site / "llms.txt").write_text(text, encoding="utf-8")
     return names
 
 
@@ -59,6 +77,8 @@ def build(site: Path, version: str = __version__) -> int:
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, "SITE_VERSION": name}, check=False).returncode
     if code == 0:
         shutil.rmtree(new / ".doctrees")
+        agents = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+        (new / "llms.txt").write_text(llms_text(agents, project()["description"]), encoding="utf-8")
         shutil.rmtree(site / name, ignore_errors=True)
         new.rename(site / name)
         list_versions(site)

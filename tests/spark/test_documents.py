@@ -647,6 +647,23 @@ def test_the_page_on_registries_reads_and_writes_avro(spark: SparkSession) -> No
         assert set(server.authorizations) == {"Basic " + base64.b64encode(b"key:secret").decode()}
 
 
+def test_the_block_on_registries_for_agents_decodes_and_encodes(spark: SparkSession) -> None:
+    page = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    [text] = [one.text for one in blocks(page) if "for_agents_decodes_and_encodes" in one.run_by]
+    order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    click = {"type": "object", "properties": {"page": {"type": "string"}}}
+    messages = [(b"\0\0\0\0\2" + b'{"page": "home"}', b"\0\0\0\0\1\4o1")]
+    with SchemaRegistryServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGISTRY_KEY_AND_SECRET", "key:secret")
+        server.register("orders-value", text=json.dumps(order), schema_type="AVRO")
+        server.register("clicks-value", text=json.dumps(click), schema_type="JSON")
+        names: dict[str, Any] = {"events": spark.createDataFrame(messages, "key BINARY, value BINARY")}
+        exec(compile(text.replace("https://registry:8081", server.address), "AGENTS.md", "exec"), names)
+        assert [row.order.id for row in names["orders"].collect()] == ["o1"]
+        assert [row.click.page for row in names["clicks"].collect()] == ["home"]
+        assert [bytes(row.value) for row in names["frames"].collect()] == [messages[0][1]]
+
+
 def test_the_page_on_registries_reads_and_writes_frames_of_glue(spark: SparkSession) -> None:
     page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
     [text] = [one.text for one in blocks(page) if "frames_of_glue" in one.run_by]

@@ -34,6 +34,12 @@ PUBLISHED = {
         ("./dev broker              # a real", "./dev broker              # in a clone: a real"),
         ("- No release yet, and no known user in production.", "- No known user in production."),
     ),
+    "AGENTS.md": (
+        (
+            "pip install '.[kafka,avro,spark]'    # in a clone: it is not yet on a package index",
+            "pip install 'pyspark-stream-connectors[kafka,avro,spark]'",
+        ),
+    ),
     "docs/index.md": (
         (
             "pip install '.[all,spark,testing]'    # in a clone: it is not yet on a package index",
