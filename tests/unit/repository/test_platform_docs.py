@@ -20,7 +20,6 @@ from tests.support.docs_facts import Page, violations
 ROOT = Path(__file__).parents[3]
 MANIFEST = list(yaml.safe_load_all((ROOT / "docker/kubernetes/orders.yaml").read_text(encoding="utf-8")))
 [APPLICATION] = [each for each in MANIFEST if each["kind"] == "SparkApplication"]
-RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -73,12 +72,17 @@ def test_what_the_stream_names_is_in_the_manifest() -> None:
     )
 
 
-def test_the_recipe_for_conda_requires_what_the_project_does() -> None:
-    bounds = [re.sub(r"(>=|==)", r" \1", each) for each in PROJECT["dependencies"]]
-    assert RECIPE["requirements"]["run"] == [f"python {PROJECT['requires-python']}", *bounds]
-    assert RECIPE["context"] == {"name": PROJECT["name"], "version": connectors.__version__}
-    [entry] = RECIPE["build"]["python"]["entry_points"]
-    assert dict([entry.split(" = ")]) == PROJECT["scripts"]
+@pytest.mark.parametrize(("recipe", "project"), [("recipe", "."), ("autoload", "autoload")])
+def test_the_recipe_for_conda_requires_what_the_project_does(recipe: str, project: str) -> None:
+    found = yaml.safe_load((ROOT / f"conda/{recipe}.yaml").read_text(encoding="utf-8"))
+    declared = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = [re.sub(r"(>=|==)", r" \1", each) for each in declared["dependencies"]]
+    assert found["requirements"]["run"] == [f"python {declared['requires-python']}", *bounds]
+    assert found["context"] == {"name": declared["name"], "version": connectors.__version__}
+    assert (ROOT / "conda" / found["source"]["path"]).resolve() == (ROOT / project).resolve()
+    assert found["about"]["license"] == declared["license"]
+    entries = found["build"].get("python", {}).get("entry_points", [])
+    assert dict(entry.split(" = ") for entry in entries) == declared.get("scripts", {})
 
 
 def test_the_table_of_extras_has_those_of_the_project() -> None:

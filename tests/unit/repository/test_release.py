@@ -24,6 +24,7 @@ from tools.release.checks import faults, faults_of_text
 from tools.release.commands import ReleaseError, run
 from tools.release.commit import PUBLISHED, Release, notes_of, prepare, released
 from tools.release.records import checksums, provenance
+from tools.site import list_versions, llms_text
 
 ROOT = Path(__file__).parents[3]
 VERSION = connectors.__version__
@@ -324,6 +325,23 @@ def test_sha256sum_takes_the_checksums_and_finds_an_altered_file(tmp_path: Path)
     assert run(*check, cwd=tmp_path) == "one.whl: OK\n"
     file.write_bytes(b"wheal")
     assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_the_page_for_agents_is_short_and_its_copy_on_the_site_leads_to_pages(tmp_path: Path) -> None:
+    agents = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    assert agents.count("\n") <= 200
+    text = llms_text(agents, "A summary.")
+    assert text.startswith("# Write a job with pyspark-stream-connectors\n\n> A summary.\n\n")
+    assert "<!--" not in text
+    linked = re.findall(r"\]\(([^)#]+)", text)
+    assert len(linked) > 10
+    assert [link for link in linked if not (ROOT / "docs" / link).with_suffix(".md").is_file()] == []
+    for version in ("0.1.0", "0.2.0", "0.3.0rc1"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "objects.inv").touch()
+        (tmp_path / version / "llms.txt").write_text(f"{version} [a](how-to/a.html#b) [c](https://c.test)")
+    list_versions(tmp_path)
+    assert (tmp_path / "llms.txt").read_text() == "0.2.0 [a](0.2.0/how-to/a.html#b) [c](https://c.test)"
 
 
 # The workflow
