@@ -22,14 +22,14 @@ from tests.support.docs_facts import Page, violations
 from tools.release.build import Built, build_twice
 from tools.release.checks import faults, faults_of_text
 from tools.release.commands import ReleaseError, run
-from tools.release.commit import PUBLISHED, Release, notes_of, prepare, released
+from tools.release.commit import PUBLISHED, Release, notes_of, prepare, published, released
 from tools.release.records import checksums, provenance
 from tools.site import list_versions, llms_text
 
 ROOT = Path(__file__).parents[3]
 VERSION = connectors.__version__
 PACK = "pyspark_stream_connectors"
-COPIED = ["pyproject.toml", "LICENSE", ".gitignore", "conda", "autoload", *PUBLISHED]
+COPIED = ["pyproject.toml", "LICENSE", ".gitignore", "conda", "autoload"]
 OF_PACKAGE = ["__init__.py", "py.typed", "core/errors/codes.toml", "core/options/builders.pyi"]
 OF_PACKAGE += ["protobuf/confluent/built_in.desc"]
 WORKFLOW = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def change(tree: Path, name: str, before: str, after: str) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with the projects of this one, but for most modules."""
+    """A repository with the projects of this one, but for most modules, as before its first release."""
     for name, value in (("NAME", "A Person"), ("EMAIL", "person@shop.test")):
         monkeypatch.setenv(f"GIT_AUTHOR_{name}", value)
         monkeypatch.setenv(f"GIT_COMMITTER_{name}", value)
@@ -62,6 +62,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
+    for name, sentences in PUBLISHED.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("\n".join(f"#{before}" for before, _ in sentences))
+    changes = "## [Unreleased]\n\n{}### Added\n\n- one\n{}\n### Removed\n\n- two\n"
+    sentences = [before for before, _ in PUBLISHED["CHANGELOG.md"]]
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n" + changes.format(*sentences))
     git(tmp_path, "init", "--quiet", "--initial-branch", "main", str(root))
     git(root, "add", ".")
     git(root, "commit", "--quiet", "--message", "Begin")
@@ -74,20 +80,21 @@ def test_the_commit_of_a_release_dates_the_changelog_and_leaves_the_tree_alone(t
     assert (git(tree, "rev-parse", "HEAD"), git(tree, "status", "--porcelain")) == (head, "")
     assert git(tree, "rev-parse", release.branch, f"{release.branch}~1").split() == [release.commit, head]
     changelog = git(tree, "show", f"{release.commit}:CHANGELOG.md")
-    assert f"\n## [Unreleased]\n\n## [{VERSION}] - 2026-12-31\n\n### Added\n" in changelog
-    assert release.notes.startswith("### Added\n")
-    assert "## [" not in release.notes
+    assert changelog.startswith(f"# Changelog\n\n## [Unreleased]\n\n## [{VERSION}] - 2026-12-31\n\n### Added\n")
+    assert release.notes == "### Added\n\n- one\n\n### Removed\n\n- two\n"
     assert git(tree, "worktree", "list").count("\n") == 0
 
 
-def test_the_pages_of_a_release_say_how_to_install_it_and_those_before_do_not(tree: Path) -> None:
-    commit = prepare(tree, "", "2026-12-31").commit
-    released_pages = {name: git(tree, "show", f"{commit}:{name}") for name in PUBLISHED}
-    assert "pip install 'pyspark-stream-connectors[" in released_pages["README.md"]
-    assert [name for name, text in released_pages.items() if re.search(r"[Nn]o(?:t yet on| release yet)", text)] == []
-    others = [path for path in sorted(ROOT.glob("docs/**/*.md")) if str(path.relative_to(ROOT)) not in PUBLISHED]
-    texts = {path.name: path.read_text(encoding="utf-8") for path in others}
-    assert [name for name, text in texts.items() if "on a package index" in text or "no release yet" in text] == []
+def test_the_pages_of_a_release_say_how_to_install_it_and_no_page_says_that_there_is_none() -> None:
+    """Those of this tree, before the first release and after it."""
+    found = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.glob("*.md")}
+    found |= {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md")}
+    pages = {name: published(name, text) if name in PUBLISHED else text for name, text in found.items()}
+    assert set(PUBLISHED) <= set(pages)
+    assert "pip install 'pyspark-stream-connectors[" in pages["README.md"]
+    del pages["CONTRIBUTING.md"]  # it says how that is
+    said = re.compile(r"\b[Nn]o release yet|not yet on a package index|first release will be", re.IGNORECASE)
+    assert [name for name, text in pages.items() if said.search(text)] == []
 
 
 def test_a_tagged_release_is_built_from_its_commit_as_it_stands(tree: Path) -> None:
@@ -132,7 +139,7 @@ def _nothing_to_say(tree: Path) -> None:
 
 
 def _other_sentence(tree: Path) -> None:
-    change(tree, "README.md", " In a clone, since there is no release yet:", " In a clone:")
+    change(tree, "README.md", PUBLISHED["README.md"][0][0], " In a clone:")
 
 
 @pytest.mark.parametrize(
