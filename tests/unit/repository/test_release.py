@@ -19,11 +19,12 @@ import yaml
 
 import connectors
 from tests.support.docs_facts import Page, violations
-from tools.release.build import Built, build_twice
+from tools.release.build import Built, build, build_twice
 from tools.release.checks import faults, faults_of_text
 from tools.release.commands import ReleaseError, run
 from tools.release.commit import PUBLISHED, Release, notes_of, prepare, published, released
 from tools.release.records import checksums, provenance
+from tools.release.trial import faults_of_installs
 from tools.site import list_versions, llms_text
 
 ROOT = Path(__file__).parents[3]
@@ -302,6 +303,17 @@ def test_an_sdist_with_a_link_is_refused(built: Built) -> None:
 def test_what_no_file_may_hold_is_found(text: str, said: str) -> None:
     [found] = faults_of_text({"one.py": text.encode(), "two.py": b"AKIAIOSFODNN7EXAMPLE at ~/home/x"})
     assert found.startswith(f"one.py holds {said}")
+
+
+@pytest.mark.long  # it installs into twelve environments
+def test_what_does_not_work_once_it_is_installed_is_found(built: Built, tmp_path: Path) -> None:
+    """The wheels and sdists of the small tree have no command line; those of this one have."""
+    found = faults_of_installs(tmp_path / "small", built, VERSION)
+    assert {line.partition(": ")[0] for line in found} == {"wheel", "wheel[cli]", "sdist", "sdist[cli]"}
+    assert [line for line in found if not re.match(r"\S+: connectors ", line)] == []
+    whole = build(tmp_path / "build")
+    assert faults_of_installs(tmp_path / "whole", whole, VERSION) == []
+    assert len(faults_of_installs(tmp_path / "other", whole, "9.9.9")) == 6  # each import, and connectors --version
 
 
 RELEASE = Release("0.1.0", "a" * 40, "", 1_800_000_000, "notes")
