@@ -26,6 +26,7 @@ from typing import IO, Self
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.processes.interpreter import python_command, python_environment
 from connectors.core.processes.parent import ParentWatch
+from connectors.core.processes.table import start_time
 
 __all__ = [
     "ServerProcess",
@@ -42,6 +43,9 @@ _READY = "listening on "
 _LOOK_AT_PARENT_SECONDS = 0.5
 _LOG_TAIL_BYTES = 4000
 _PR_SET_PDEATHSIG = 1
+_BY_KERNEL = "by-kernel"
+_WATCHED = "watched"
+_WATCH = "watch"
 
 
 def server_parser(
@@ -132,15 +136,21 @@ def stop_event(*, with_parent: bool) -> threading.Event:
 
 
 def start_bound_process(
-    command: Sequence[str], *, stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None
+    command: Sequence[str],
+    *,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    by_kernel: bool = sys.platform == "linux",
 ) -> subprocess.Popen[bytes]:
     """Start a program that knows nothing of all this, in a process group of its own, bound to this one.
 
-    The kernel kills it when the thread that calls this ends, however it ends: call it from the main thread. The child
-    asks for that itself, between its start as this module and its becoming the program, so that no code of ours runs
-    after a fork of a process that may have threads.
+    The kernel of Linux kills it when the thread that calls this ends, however it ends: call it from the main thread.
+    The child asks for that itself, between its start as this module and its becoming the program, so that no code of
+    ours runs after a fork of a process that may have threads. Elsewhere a child of the program looks from time to time
+    whether this process still runs.
     """
-    launcher = python_command("-m", "connectors.testing.process", str(os.getpid()), *command)
+    way = _BY_KERNEL if by_kernel else _WATCHED
+    launcher = python_command("-m", "connectors.testing.process", way, str(os.getpid()), *command)
     return subprocess.Popen(
         launcher,
         stdin=subprocess.DEVNULL,
@@ -159,6 +169,22 @@ def _become(parent: int, command: list[str]) -> None:
     if os.getppid() != parent:
         sys.exit("the parent is gone already")
     os.execv(command[0], command)  # noqa: S606 - the caller's own program
+
+
+def _be_watched(parent: int, command: list[str]) -> None:
+    """Replace this program by ``command``, beside a child that kills both when ``parent`` is gone."""
+    watch = python_command("-m", "connectors.testing.process", _WATCH, str(parent), str(os.getpid()))
+    subprocess.Popen(watch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    os.execv(command[0], command)  # noqa: S606 - the caller's own program
+
+
+def _watch(parent: int, program: list[str]) -> None:
+    """Kill this process group when ``parent`` is gone, unless the program has ended before."""
+    start, watched = start_time(parent), ParentWatch(int(program[0]))
+    while not watched.is_gone():
+        if not start or start_time(parent) != start:
+            os.killpg(0, signal.SIGKILL)
+        time.sleep(_LOOK_AT_PARENT_SECONDS)
 
 
 class ServerProcess:
@@ -209,7 +235,10 @@ class ServerProcess:
         """Within, it answers nothing."""
         os.killpg(self.pid, signal.SIGSTOP)
         # On a busy machine its threads run on until one of them has taken the signal.
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if hasattr(os, "waitid"):  # Python 3.13 has it on Macs too
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        else:
+            os.waitpid(self.pid, os.WUNTRACED)
         try:
             yield
         finally:
@@ -263,4 +292,5 @@ class ServerProcess:
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])
+    _run = {_BY_KERNEL: _become, _WATCHED: _be_watched, _WATCH: _watch}[sys.argv[1]]
+    _run(int(sys.argv[2]), sys.argv[3:])

@@ -12,7 +12,12 @@ from pathlib import Path
 
 __all__ = ["find_java", "free_port", "free_ports"]
 
-_JAVA_FOLDERS = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java", "/opt/java/bin/java")
+_JAVA_FOLDERS = (
+    "/usr/lib/jvm/*/bin/java",
+    "/opt/java/*/bin/java",
+    "/opt/java/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+)
 _HOST = "127.0.0.1"
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_LOWEST_GIVEN = 32768

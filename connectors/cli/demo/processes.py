@@ -21,6 +21,7 @@ from connectors.cli.demo.job import ERROR_NAME, LOG_NAME
 from connectors.cli.demo.plan import Query
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.interpreter import python_command, python_environment
+from connectors.core.processes.table import PROCESSES, processes_below, start_time
 
 _LOG_SHOWN = 2000
 _END_SECONDS = 90.0
@@ -94,7 +95,8 @@ class QueryProcess:
 
         pids = _find(self._process.pid, COMMAND_LINES[victim]) if self._process is not None else []
         if victim == "worker":  # Spark's daemon forks them
-            pids = [pid for pid in pids if _parent(pid) in pids]
+            parents = PROCESSES.parents()
+            pids = [pid for pid in pids if parents.get(pid) in pids]
         if not pids:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -115,7 +117,7 @@ class QueryProcess:
         """Kill the process, and wait until its fetchers, which end without it, have left the folder."""
         self.kill()
         give_up_at = time.monotonic() + _FETCHERS_SECONDS
-        while any(_read(pid, "cmdline") for pid in self._killed) and time.monotonic() < give_up_at:
+        while any(map(start_time, self._killed)) and time.monotonic() < give_up_at:
             time.sleep(0.05)
 
     def finish(self) -> None:
@@ -151,20 +153,4 @@ class QueryProcess:
 
 def _find(root: int, text: str) -> list[int]:
     """Return the processes below one whose command line has a text."""
-    below = {root}
-    pids = sorted(int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    while more := {pid for pid in pids if pid not in below and _parent(pid) in below}:
-        below |= more
-    return [pid for pid in below if text.encode() in _read(pid, "cmdline")]
-
-
-def _parent(pid: int) -> int:
-    fields = _read(pid, "stat").rpartition(b")")[2].split()
-    return int(fields[1]) if fields else 0
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+    return [pid for pid in processes_below(root) if text in " ".join(PROCESSES.arguments(pid))]

@@ -15,11 +15,15 @@ _REFUSED = 65  # EX_DATAERR
 
 
 def limit(name: str, value: int) -> None:
-    """Set a limit of this process, no higher than what the system allows it."""
+    """Set a limit of this process, no higher than what the system allows it; a Mac has none for memory."""
     kind = getattr(resource, name)
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    try:
+        resource.setrlimit(kind, (value, value))
+    except ValueError:  # EINVAL
+        if name != "RLIMIT_AS":
+            raise
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.disk import FOLDER_NAMES, check_protected
 
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay"})
+_TEMPORARY: Final = ("/tmp", "/dev/shm", "/private/tmp", "/private/var/folders")  # noqa: S108 - it is warned of
 
 
 def check_spool(
@@ -62,7 +63,7 @@ def _writable(folder: Path, root: str) -> str:
 
 def _disk(folder: Path) -> str | ConnectorError:
     kind = _file_system(str(folder))
-    if kind in _VOLATILE or str(folder).startswith(("/tmp", "/dev/shm")):  # noqa: S108 - it is warned of
+    if kind in _VOLATILE or str(folder).startswith(_TEMPORARY):
         what = f"{folder} is on {kind} or for temporary files, and may be emptied with the machine or container"
         return FindingError("SPOOL_VOLATILE", what)
     return f"{kind}; executors on other machines must see it under the same path"

@@ -20,11 +20,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.processes.interpreter import importing_environment, python_command
+from connectors.core.processes.table import PROCESSES, start_time
 from connectors.spool.errors import fetcher_ended, fetcher_failed
 from connectors.spool.fetching.external import run_fetchers
 from connectors.spool.fetching.group import FetcherStatus
@@ -33,7 +33,7 @@ from connectors.spool.fetching.placement import Claim, Place, beat_seconds
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.ledger.writer_lock import process_gone, spark_pid
 from connectors.spool.store import open_store
-from connectors.spool.store.base import Holder, start_time
+from connectors.spool.store.base import Holder
 
 _log = logging.getLogger(__name__)
 
@@ -185,12 +185,11 @@ def _named(error: Exception) -> ConnectorError:
 
 def _executor_id(jvm: int) -> str:
     """Return the id that Spark has given an executor, from its command line; ``driver`` of local mode."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        arguments = Path(f"/proc/{jvm}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        if "--executor-id" in arguments:
-            return arguments[arguments.index("--executor-id") + 1]
-        if any("SparkSubmit" in argument for argument in arguments):
-            return "driver"
+    arguments = PROCESSES.arguments(jvm)
+    if "--executor-id" in arguments[:-1]:
+        return arguments[arguments.index("--executor-id") + 1]
+    if any("SparkSubmit" in argument for argument in arguments):
+        return "driver"
     return ""
 
 

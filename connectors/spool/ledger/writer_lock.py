@@ -17,16 +17,16 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersionError
 from connectors.core.processes.failpoints import failpoint
+from connectors.core.processes.table import PROCESSES, start_time
 from connectors.core.retry import WaitLog
 from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.records import SIDE_FORMAT, decode, encode
 from connectors.spool.segments.shapes import misfit
-from connectors.spool.store.base import Holder, Store, Version, start_time
+from connectors.spool.store.base import Holder, Store, Version
 from connectors.spool.store.disk import LockFile
 
 _log = logging.getLogger(__name__)
@@ -246,13 +246,12 @@ def spark_pid() -> int:
     """Return the pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
     pid = os.getppid()
     while pid > 1:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-            if fields[0].partition("(")[2] == "java":
-                return pid
-            pid = int(fields[2].split()[1])
-        except (OSError, ValueError):
+        process = PROCESSES.find(pid)
+        if process is None:
             break
+        if process.program == "java":
+            return pid
+        pid = process.parent
     return os.getppid()
 
 

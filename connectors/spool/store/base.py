@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit
 
 from connectors.core.options.kinds import CUT_FROM_URL, Secret
+from connectors.core.processes.table import start_time
 from connectors.spool.store.disk import LockFile
 
 Version = Mapping[str, Any]
@@ -303,17 +304,9 @@ def parse_object_url(text: str) -> ObjectUrl:
     return ObjectUrl(_KINDS[scheme], bucket, "/".join(parts), account)
 
 
-def start_time(pid: int) -> int:
-    """Return when a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
-
-
 @cache
 def _machine() -> str:
+    """Return the boot of this machine and the namespace of its pids; without ``/proc`` its host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

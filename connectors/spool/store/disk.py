@@ -14,7 +14,7 @@ import pwd
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from connectors.core.errors import SpoolError
 from connectors.spool.errors import foreign_file, missing_spool, not_writable
@@ -32,11 +32,21 @@ _OPEN_OR_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW 
 _ROOT: Final = 0
 _PARENT: Final = "a folder that leads to the spool"
 _INSIDE: Final = "a folder inside of the spool"
-_OPEN_PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_SUCH_COMMAND: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
+_ZEROS: Final = memoryview(bytes(1 << 20))
 
 
 class Disk:
-    """The calls that change the disk, all in one place for tests. Folders are descriptors, names are within them."""
+    """The calls that change the disk, all in one place for tests. Folders are descriptors, names are within them.
+
+    Attributes:
+        full_sync: the command of fcntl(2) that makes a file durable, where fsync(2) does not. On a Mac, fsync only
+            hands the bytes to the drive, which may lose them with the power.
+        reserves: whether the system reserves space without writing it.
+    """
+
+    full_sync: ClassVar[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+    reserves: ClassVar[bool] = hasattr(os, "posix_fallocate")
 
     def create(self, name: str, folder: int, mode: int) -> int:
         return os.open(name, _CREATE, mode, dir_fd=folder)
@@ -61,10 +71,24 @@ class Disk:
         os.lseek(file, 0, os.SEEK_SET)
 
     def allocate(self, file: int, size: int) -> None:
-        os.posix_fallocate(file, 0, size)
+        """Reserve space for a file that is empty."""
+        if self.reserves:
+            os.posix_fallocate(file, 0, size)
+            return
+        written = 0
+        while written < size:
+            written += os.write(file, _ZEROS[: size - written])
 
     def fsync(self, opened: int) -> None:
         """Make the bytes of a file durable, or the names in a folder."""
+        if self.full_sync is not None:
+            try:
+                fcntl.fcntl(opened, self.full_sync)
+            except OSError as error:
+                if error.errno not in _NO_SUCH_COMMAND:
+                    raise
+            else:
+                return
         os.fsync(opened)
 
     def mkdir(self, name: str, folder: int, mode: int) -> None:
@@ -212,32 +236,25 @@ def check_protected(root: str, inside: Iterable[str]) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         Path(root).stat()  # refuses links that lead in a circle
-    with contextlib.ExitStack() as opened:
-
-        def descend(name: str, folder: int | None = None) -> int:
-            descriptor = os.open(name, _OPEN_PATH, dir_fd=folder)
-            opened.callback(os.close, descriptor)
-            return descriptor
-
-        here, path, parts = descend("/"), Path("/"), list(reversed(Path(root).parts[1:]))
-        while parts:
-            part = parts.pop()
-            try:
-                below = descend(part, here)
-            except FileNotFoundError:
-                return
-            information = os.fstat(below)
-            _check_owner(information, path / part, "the folder of the spool" if not parts else _PARENT)
-            if not stat.S_ISLNK(information.st_mode):
-                here, path = below, Path(os.path.normpath(path / part))
-                continue
-            target = Path(os.readlink("", dir_fd=below))
-            parts += reversed([part for part in target.parts if part != "/"])
-            if target.is_absolute():
-                here, path = descend("/"), Path("/")
-        for name in inside:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                _check_owner(os.stat(name, dir_fd=here, follow_symlinks=False), path / name, _INSIDE)
+    # No link is in `path`, and nobody else can put one there: each folder of it has been checked.
+    path, parts = Path("/"), list(reversed(Path(root).parts[1:]))
+    while parts:
+        part = parts.pop()
+        try:
+            information = (path / part).lstat()
+        except FileNotFoundError:
+            return
+        _check_owner(information, path / part, "the folder of the spool" if not parts else _PARENT)
+        if not stat.S_ISLNK(information.st_mode):
+            path = Path(os.path.normpath(path / part))
+            continue
+        target = (path / part).readlink()
+        parts += reversed([part for part in target.parts if part != "/"])
+        if target.is_absolute():
+            path = Path("/")
+    for name in inside:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _check_owner((path / name).lstat(), path / name, _INSIDE)
 
 
 def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
@@ -267,8 +284,9 @@ def _has_others(group: int, user: int, path: Path) -> bool:
     Nobody else is in a group that bears the user's own name, as many systems make one for each user, nor in one of
     this process that has no name here: that of a container's volume.
     """
+    list_attributes = getattr(os, "listxattr", None)  # of Linux alone
     with contextlib.suppress(OSError):
-        if "system.posix_acl_access" in os.listxattr(path):
+        if list_attributes is not None and "system.posix_acl_access" in list_attributes(path):
             return True
     try:
         name = pwd.getpwuid(user).pw_name
@@ -278,4 +296,4 @@ def _has_others(group: int, user: int, path: Path) -> bool:
         entry = grp.getgrgid(group)
     except KeyError:
         return group not in {os.getegid(), *os.getgroups()}
-    return entry.gr_name not in {name, "root"} or not set(entry.gr_mem) <= {name, "root"}
+    return (group != _ROOT and entry.gr_name != name) or not set(entry.gr_mem) <= {name, "root"}

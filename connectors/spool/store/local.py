@@ -37,7 +37,8 @@ from connectors.spool.store.disk import (
 
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """Without waiting for the other end of a pipe, if someone put one in the place of a file."""
-_OPEN_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_WAY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""On Linux, a folder that this process may not list is enough."""
 _TEMPORARY_NAME: Final = re.compile(r"[0-9a-f]{16}-(?:[0-9]+|reserve|spool\.json)")
 """The owner, which is one process, and what `LocalStore` and `DiskReserve` append to it."""
 _CLEARED_TIMES: Final = 2

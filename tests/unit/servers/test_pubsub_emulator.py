@@ -20,7 +20,7 @@ import threading
 ending = threading.Event()
 on_termination(ending.set)
 on_parent_death(ending.set)
-child = start_bound_process(["/bin/sleep", "600"])
+child = start_bound_process(["/bin/sleep", "600"], by_kernel=sys.argv[1] == "by-kernel")
 announce(str(child.pid))
 ending.wait()
 child.kill()
@@ -49,8 +49,11 @@ def is_running(pid: int) -> bool:
 
 
 class TestProcesses:
-    def test_bound_program_dies_when_its_supervisor_is_killed(self, bound_program: str) -> None:
-        supervisor = ServerProcess(bound_program, [])
+    @pytest.mark.parametrize("way", ["by-kernel", "by-watch"])
+    def test_bound_program_dies_when_its_supervisor_is_killed(self, bound_program: str, way: str) -> None:
+        if way == "by-kernel" and sys.platform != "linux":
+            pytest.skip("only Linux has it")
+        supervisor = ServerProcess(bound_program, [way])
         pid = int(supervisor.endpoint)
         # Only the supervisor: the bound program is in a group of its own.
         os.kill(supervisor.pid, 9)
@@ -60,13 +63,14 @@ class TestProcesses:
     def test_all_end_when_the_user_is_killed(self, bound_program: str) -> None:
         code = (
             "from connectors.testing.process import ServerProcess\n"
-            f"server = ServerProcess({bound_program!r}, [])\n"
+            f"server = ServerProcess({bound_program!r}, ['by-watch'])\n"
             "print(server.pid, server.endpoint, flush=True)\n"
             "import time; time.sleep(600)\n"
         )
         user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         assert user.stdout is not None
         pids = [int(pid) for pid in user.stdout.readline().split()]
+        assert len(pids) == 2
         assert all(is_running(pid) for pid in pids)
         user.kill()
         user.communicate()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from connectors.core.processes.table import start_time
 from connectors.spool.fetching.detached import start_in_task
 from connectors.spool.fetching.messages import FetchPlan, encode
 from connectors.spool.fetching.placement import Place, Placement
-from connectors.spool.store.base import start_time
 from tests.support.executor_process import ExecutorProcess
 from tests.support.fetch_targets import numbers_of, read_log
 from tests.support.spark_protocol.driver import descendants

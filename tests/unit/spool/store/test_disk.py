@@ -135,3 +135,61 @@ def test_those_who_only_read_name_the_file_of_another_user_and_the_way_on(spool:
                 plan_spool_rows(str(spool.root), "pubsub", SOURCES, wanted)
     with refused(spool.root, spool.root), pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{spool.root}"):
         list(read_slices(str(spool.root), slices))
+
+
+class FullSync(Disk):
+    """A disk of a system with a command for durability beside fsync(2), as a Mac's F_FULLFSYNC is."""
+
+    full_sync = fcntl.F_GETFD
+
+
+class RefusedFullSync(Disk):
+    """A disk of such a system whose file system does not have the command."""
+
+    full_sync = 0x7FFF
+
+
+class NoReserve(Disk):
+    """A disk of a system that reserves no space."""
+
+    reserves = False
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    """What fsync(2) refuses, and other commands of fcntl(2) take."""
+    reading, writing = os.pipe()
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_system_with_a_command_for_durability_gets_it_instead_of_fsync(pipe: int) -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        Disk().fsync(pipe)
+    FullSync().fsync(pipe)
+
+
+def test_fsync_does_where_the_file_system_refuses_that_command(tmp_path: Path, pipe: int) -> None:
+    for path in (tmp_path, tmp_path / "file"):
+        opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_WRONLY | os.O_CREAT)
+        RefusedFullSync().fsync(opened)
+        os.close(opened)
+    with pytest.raises(OSError, match="Invalid argument"):
+        RefusedFullSync().fsync(pipe)
+
+
+def test_another_error_of_that_command_is_raised(tmp_path: Path) -> None:
+    closed = os.open(tmp_path, os.O_RDONLY)
+    os.close(closed)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        FullSync().fsync(closed)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (5 << 20) + 1])
+def test_space_is_reserved_by_writing_where_the_system_reserves_none(tmp_path: Path, size: int) -> None:
+    with (tmp_path / "reserve").open("wb", buffering=0) as file:
+        NoReserve().allocate(file.fileno(), size)
+    state = (tmp_path / "reserve").stat()
+    assert state.st_size == size
+    assert state.st_blocks * 512 >= size
