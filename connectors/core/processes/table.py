@@ -53,7 +53,7 @@ class ProcFolder:
         return data.decode(errors="replace").removesuffix("\0").split("\0") if data else []
 
     def parents(self) -> dict[int, int]:
-        """Return the parent of each process."""
+        """Return the parent of each process that is no zombie."""
         pids = [int(path.name) for path in _PROC.glob("[0-9]*")]
         return {pid: process.parent for pid in pids if (process := self.find(pid)) is not None}
 
@@ -76,9 +76,9 @@ class PsCommand:
         return _ps("-ww", "-o", "args=", "-p", str(pid)).split()
 
     def parents(self) -> dict[int, int]:
-        """Return the parent of each process."""
-        pairs = [line.split() for line in _ps("-A", "-o", "pid=", "-o", "ppid=").splitlines()]
-        return {int(pid): int(parent) for pid, parent in pairs}
+        """Return the parent of each process that is no zombie."""
+        lines = [line.split() for line in _ps("-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=").splitlines()]
+        return {int(pid): int(parent) for pid, parent, state in lines if not state.startswith("Z")}
 
 
 def _ps(*arguments: str) -> str:

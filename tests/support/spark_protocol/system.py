@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from connectors.core.processes.table import PROCESSES, processes_below
 from tests.support.spark_protocol.errors import ProtocolError
 
 __all__ = ["OutputReader", "child_environment", "descendants", "is_running", "resident_bytes"]
@@ -35,34 +36,14 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _state_and_parent(pid: int) -> tuple[str, int] | None:
-    """The state and the parent of a process, or None when there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return fields[0], int(fields[1])
-
-
 def is_running(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
-    found = _state_and_parent(pid)
-    return found is not None and found[0] != "Z"
+    return PROCESSES.find(pid) is not None
 
 
 def descendants(pid: int) -> list[int]:
     """The living processes below a process, at any depth; ask before it dies, because orphans get another parent."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and (found := _state_and_parent(int(entry.name))) and found[0] != "Z":
-            children.setdefault(found[1], []).append(int(entry.name))
-    answer: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        answer += below
-        waiting += below
-    return sorted(answer)
+    return [below for below in processes_below(pid) if below != pid]
 
 
 class OutputReader:

@@ -55,6 +55,7 @@ def test_a_process_that_is_not_there_is_none(system: System, pid: int) -> None:
 def test_a_zombie_is_gone(system: System, child: subprocess.Popen[bytes]) -> None:
     child.kill()
     wait_for(lambda: system.find(child.pid) is None, 10)
+    assert child.pid not in system.parents()
     assert child.poll() is not None, "nobody has waited for it before"
 
 
