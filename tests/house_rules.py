@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tools import english
+
 SDKS = ("google.cloud", "google.auth", "google.oauth2", "google.api_core", "google.pubsub_v1", "google.pubsub")
 SDKS += ("grpc", "grpc_status", "boto3", "botocore", "confluent_kafka")
 # Packages that use an SDK, besides the package `client` of each connector.
@@ -584,6 +586,11 @@ def plain_words(tree: Path) -> list[str]:
     return violations
 
 
+def plain_sentences(tree: Path) -> list[str]:
+    """Pages, errors, options, docstrings and comments have none of the patterns of `tools/english.py`."""
+    return english.violations(tree)
+
+
 def names_of_things(tree: Path) -> list[str]:
     """No variable, parameter, attribute, function or class of the pack has a name that names no thing."""
     violations: list[str] = []
@@ -625,6 +632,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     python_by_helper,
     spark_internals_in_one_module,
     plain_words,
+    plain_sentences,
     names_of_things,
     no_machine_paths,
     no_registry_hosts,

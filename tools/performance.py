@@ -315,7 +315,7 @@ def _picture(record: Record, words: str, name: str, *benchmarks: str) -> str:
 
 INTRODUCTION = """# Performance
 
-How fast each connector is beside what a user would take otherwise, what it costs while work grows, and what it costs
+How fast each connector is compared with the usual alternative, what it costs while work grows, and what it costs
 while nothing comes. `./dev bench --publish` has measured this page and written it; nothing here was typed.
 
 A ratio is that of the medians of interleaved rounds: ours and the peer by turns in one run, on one machine, with the
@@ -325,7 +325,7 @@ what any connector in Python can have. [What a row costs in each stage](explanat
 goes."""
 
 AGAIN = """`./dev bench --publish` runs the public set, each benchmark in a process of its own, and writes this page,
-with its pictures, and `docs/performance.json`. It goes on where it was interrupted: what was measured on the same
+with its pictures, and `docs/performance.json`. It resumes where it was interrupted: what was measured on the same
 commit is not measured again, unless `--fresh` says so. `--cases kafka_read` picks benchmarks, and `--render` writes
 the pages from the record without measuring. A single one runs as `./dev bench kafka_read`. Use a machine that does
 nothing else: the table says how loaded it was when each run began."""
@@ -391,7 +391,7 @@ def page(record: Record) -> str:
 STAGES_WORDS = """# What a row costs, stage by stage
 
 Processor time of a row in each stage of each connector, in microseconds: of all cores together, so stages add up
-whatever runs beside what. `./dev bench stages` measures it, `./dev bench --publish` writes this page
+whatever runs at the same time. `./dev bench stages` measures it, `./dev bench --publish` writes this page
 ([machine and versions](../performance.md)). The column *whose* says what could be changed: what is Spark's, the cloud
 client's or librdkafka's is taken by every source in Python; what is the connector's is ours.
 

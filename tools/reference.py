@@ -525,7 +525,7 @@ def _avro() -> str:
             "| `jsonFormatSchema` | option | messages are written by | error |",
             "|---|---|---|---|",
             "| none | | the latest version, asked for with each call | `SCHEMA_NOT_FOUND`: there is no subject |",
-            "| given | | it, if it is a version of the subject | `SCHEMA_NOT_FOUND`: it is none |",
+            "| given | | it, if it is a version of the subject | `SCHEMA_NOT_FOUND`: it isn't one |",
             "| given | `auto.register.schemas=true` | it; the subject gets it | `SCHEMA_REFUSED`: not compatible |",
             "| given | `use.latest.version=true` | the latest version; it only names the subject | as without it |",
             "",

@@ -13,7 +13,7 @@ those of `schema`, else of the latest version of the subject. `schemaRegistry` i
 [`from_protobuf`](protobuf.md#the-dictionary-schemaregistry); with `schemaRegistryAddress`, how to authenticate
 (`confluent.schema.registry.*`) may stand among the options.
 
-A message is a bad row if its frame is not right, the registry has no such schema, that schema is none of JSON,
+A message is a bad row if its frame is not right, the registry has no such schema, that schema isn't a JSON Schema,
 nothing follows the frame, or what follows is not UTF-8. So is one that is no JSON of the columns, or has a value that
 its column cannot hold. With `on.error=column` the error names the column where that is known: Spark's `from_json`,
 which reads the message, takes or refuses it as a whole.

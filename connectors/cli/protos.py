@@ -59,7 +59,7 @@ def build_descriptor_set(
     """Write a descriptor set; return how many files it was made of, and what protoc warned of.
 
     Raises:
-        ConnectorError: there is no .proto file, one has a name that is none, two files have one name, protoc refuses
+        ConnectorError: there is no .proto file, a name isn't valid, two files have one name, protoc refuses
             one, or the target cannot be written.
     """
     import grpc_tools  # type: ignore[import-untyped]  # noqa: F401, PLC0415 - needs the extra protos

@@ -48,7 +48,7 @@ def inspect_command(
     *,
     json: Json = False,
     seconds: Annotated[
-        float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
+        float | None, typer.Option("--rates", min=0.1, help="Look twice, that many seconds apart, for rates.")
     ] = None,
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""

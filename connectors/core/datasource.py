@@ -339,8 +339,8 @@ class StreamReader(_TaskReader[Options], DataSourceStreamReader, SupportsTrigger
 class PlannedStartReader(DataSourceStreamReader):
     """A reader for Spark before 4.2, which does not say where a batch begins, nor that a run is bounded.
 
-    Such a Spark calls ``latestOffset()`` without an argument. But it plans each batch by both of its ends, and after a
-    restart it first plans the newest end of its offset log, from that end to itself (``PythonMicroBatchStream``, seen
+    Those versions call ``latestOffset()`` without an argument, but plan each batch from both of its ends. After a
+    restart they first plan the newest end of its offset log, from that end to itself (``PythonMicroBatchStream``, seen
     on 4.0.5 and 4.1.4). So the next batch begins at the end that was planned last, and a query that asks for an offset
     before it plans anything has no checkpoint yet.
     """

@@ -31,7 +31,7 @@ _NOT_ON_EXECUTORS: Final = frozenset({"cli", "testing"})
 OLDEST_SPARK: Final = 4
 """The major version of Spark that brought Python data sources of streams."""
 PANDAS: Final = "pandas>=2.2,<3"
-"""What the extra pandas brings: versions that each Spark is made for. Spark 4.0 decodes by it, newer ones do not."""
+"""What the extra pandas brings: what every Spark version supports. Spark 4.0 decodes with it, newer ones do not."""
 TESTED_PTARS: Final = ("0.0.25",)
 """The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
 
@@ -125,7 +125,7 @@ def spool_connector(name: str) -> Any:
     For a source that is not of this pack the name is ``MODULE:CLASS``.
 
     Raises:
-        OptionError: there is none of this name.
+        OptionError: there is no such name.
         ConnectorError: its packages are not installed.
     """
     module, _, cls = name.partition(":")

@@ -101,7 +101,7 @@ class WaitLog:
 
 @dataclass(frozen=True, slots=True)
 class OutageRule:
-    """When to give up a failing service: after ``seconds``, or if ``attempts`` is given, after so many retries.
+    """When to give up a failing service: after ``seconds``, or if ``attempts`` is given, after that many retries.
 
     ``option`` is the option that sets the limit, empty without one; ``cap_seconds`` is the longest wait between two
     attempts.
@@ -113,7 +113,7 @@ class OutageRule:
     cap_seconds: float = 10.0
 
     def gives_up(self, failures: int, lasted_seconds: float) -> bool:
-        """Return whether so many failures in a row, or so long an outage, end the query."""
+        """Return whether that many failures in a row, or so long an outage, end the query."""
         return lasted_seconds >= self.seconds if self.attempts is None else failures > self.attempts
 
     def ending(self, error: ConnectorError) -> ConnectorError:
@@ -169,7 +169,7 @@ class Outage:
         With ``progress`` the call did a part of its work: the outage begins with this failure, which is not counted.
 
         Raises:
-            ConnectorError: ``error``, if it is none that passes by itself, or if the service is given up.
+            ConnectorError: ``error``, if it doesn't pass by itself, or if the service is given up.
         """
         if not isinstance(error, ServiceUnavailableError):
             raise error

@@ -1,4 +1,4 @@
-"""What becomes of a value that Spark's ``from_json`` has read: the value of its column, or NULL where it is none.
+"""What becomes of a value that Spark's ``from_json`` has read: the value of its column, or NULL where it isn't one.
 
 All of it are Spark's expressions. None depends on the day, on the session's time zone, or on how many texts Spark takes
 for a date.

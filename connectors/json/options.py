@@ -38,9 +38,9 @@ class JsonOptions(BadRowOptions):
     mode: Mode = option(
         "mode",
         mode_kind(_mode_unsupported),
-        "PERMISSIVE gives NULL for a message without a right frame; for one that is no JSON of the columns it gives "
-        "what Spark's from_json does: a struct in which all fields are NULL, or those that do not fit. FAILFAST ends "
-        "the query.",
+        "PERMISSIVE gives NULL for a message without a right frame; for text that doesn't fit the columns it "
+        "gives what Spark's from_json does: a struct in which all fields are NULL, or those that do not fit. FAILFAST "
+        "ends the query.",
         default="PERMISSIVE",
     )
     recursive_field_max_depth: int = option(

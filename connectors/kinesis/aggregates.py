@@ -98,7 +98,7 @@ class Aggregate:
         return self._sizes[end] - self._sizes[first]
 
     def within(self, first: int, rows: int, size: int, more: int) -> int:
-        """Return the end of so many rows and bytes from ``first`` on; a record takes ``more`` bytes beside its own."""
+        """Return the end of that many rows and bytes from ``first`` on; a record takes ``more`` bytes in addition."""
         sizes, before = self._sizes, self._sizes[first]
         fits = range(first + 1, min(first + rows, len(self)) + 1)
         return first + bisect_right(fits, size, key=lambda end: sizes[end] - before + (end - first) * more)

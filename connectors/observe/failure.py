@@ -73,7 +73,7 @@ def summarize_failure() -> Iterator[None]:
     """Have an error that ends the program printed with its reason as the last line.
 
     Spark's text of a failed query has hundreds of lines, with the one that says what is wrong among them. That line is
-    added to the error as a note, and the error goes on as it was.
+    added to the error as a note, and the error is raised again unchanged.
 
         with summarize_failure():
             query.awaitTermination()

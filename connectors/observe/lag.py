@@ -193,7 +193,7 @@ def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int, None]] | No
     """Return the positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
     reached, newest = as_object(end), as_object(latest)
     spool, position, ahead = reached.get("spool"), reached.get("position"), newest.get("position")
-    # Sources that are none of ours may use the same names.
+    # Other sources may use the same names.
     if not isinstance(spool, str) or not isinstance(position, int):
         return None
     return {spool: (position, ahead if newest.get("spool") == spool and isinstance(ahead, int) else position, None)}

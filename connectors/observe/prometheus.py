@@ -218,7 +218,7 @@ def _metrics(
         for values, measurement in measured:
             value = read(measurement)
             if value is not None:
-                # Prometheus takes no text but UTF-8, and one name that is none would end all metrics.
+                # Prometheus takes no text but UTF-8, and one other name would end all metrics.
                 family.add_metric(
                     [value_text.encode(errors="backslashreplace").decode() for value_text in values], value
                 )

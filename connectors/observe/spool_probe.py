@@ -20,7 +20,7 @@ _PAUSE_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0
 _SOONEST_SECONDS: Final = 1.0
 _SHARE: Final = 3.0
-"""After a look, so many times what it took passes before the next one: else what is told of batches would fall behind
+"""After a look, that many times what it took passes before the next one: else what is told of batches would fall behind
 where a store is slow, for good."""
 
 

@@ -71,8 +71,8 @@ def supervise(
 
     Args:
         query_factory: loads and starts the query, each time with the same checkpoint.
-        max_restarts: so many restarts in a row without a single row end it. Rows, or a batch further than those of the
-            run before, restart the count.
+        max_restarts: that many restarts in a row without a single row end it. Rows, or a batch further than those of
+            the run before, restart the count.
         max_delay_seconds: the longest wait before a restart; the first is up to 1 s, and the longest wait doubles.
         sleep: waits.
 

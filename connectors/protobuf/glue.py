@@ -71,7 +71,7 @@ def _message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Messa
 
 
 def glue_index(registered: RegisteredSchema, message: str) -> bytes:
-    """Return what stands before a message; PROTOBUF_MESSAGE_NOT_FOUND where it is none of the schema's own file."""
+    """Return what stands before a message; PROTOBUF_MESSAGE_NOT_FOUND if the schema's own file doesn't declare it."""
     names = _names(registered)
     if message not in names:
         where = f"the schema {registered.schema_id}"

@@ -91,7 +91,7 @@ class ProtobufOptions(BadRowOptions):
         default="raw",
     )
     extensions: bool = False  # derived: the SQL configuration spark.sql.function.protobufExtensions.enabled
-    case_sensitive: bool = False  # derived: spark.sql.caseSensitive, by which to_protobuf matches names
+    case_sensitive: bool = False  # derived: spark.sql.caseSensitive; to_protobuf matches names by it
 
     def key(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()

@@ -139,8 +139,8 @@ class ObjectStoreOptions:
         "takeOver",
         BOOLEAN,
         "For spools on object stores: true takes the spool from the query that holds its lease, which then stops with "
-        "an error. Otherwise a query waits until the lease of one that vanished with its machine expires (35 s). Does "
-        "nothing on file systems, where a lock ends with its process.",
+        "an error. Otherwise a query waits until the lease of a query that vanished with its machine expires (35 s). "
+        "Does nothing on file systems, where a lock ends with its process.",
         default="false",
     )
 

@@ -38,7 +38,7 @@ from connectors.core.functions.columns import struct_array
 
 _FEW_ROWS: Final = 4  # with so few rows left in long lists, their items are found one by one, and read at once
 _MANY_ITEMS: Final = 32
-_MANY_BYTES: Final = 1000  # of records that are dropped: reading so many values of each row in turn takes longer
+_MANY_BYTES: Final = 1000  # of records that are dropped: reading that many values of each row in turn takes longer
 _MASK: Final = np.uint64(0xFFFFFFFF)
 _LARGEST_MILLIS: Final = (2**63 - 1) // MICROS
 Mask = npt.NDArray[np.bool_]
@@ -423,7 +423,7 @@ class ColumnDecoder:
         self._end(batch, cursor, reasons)
 
     def _walk(self, batch: Batch, node: Node, cursor: Cursor, which: int, count: int) -> tuple[list[int], str]:
-        """Pass over so many values of a row; return where each begins, and why one does not end."""
+        """Pass over that many values of a row; return where each begins, and why one does not end."""
         row, data = cursor.rows[which], batch.data[: int(cursor.end[which])].data
         self.walker.empty_items = int(batch.empty_items[row])
         begins, cursor.place[which], reason = self.walker.begins(node, data, int(cursor.place[which]), count)

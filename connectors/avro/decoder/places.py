@@ -85,7 +85,7 @@ class _FieldError(BadRowError):
         return self
 
     def location(self, size: int) -> str:
-        """Return what a user reads of a message of so many bytes."""
+        """Return what a user reads of a message of that many bytes."""
         return f" (in {self._path}, a value of the type {self._kind} from byte {self._place} of {size})"
 
 
@@ -111,7 +111,7 @@ class Walker:
         self._root = self._after(plan)
 
     def begins(self, node: Node, data: memoryview, place: int, count: int) -> tuple[list[int], int, str]:
-        """Return where so many values begin, the place after them, and why there are fewer."""
+        """Return where that many values begin, the place after them, and why there are fewer."""
         after, begins = self._after(node), list[int]()
         self._depth, self._target = 0, _NO_TARGET
         try:
@@ -235,7 +235,7 @@ class Walker:
         return after
 
     def _check_items(self, count: int, least: int, room: int) -> None:
-        """Refuse more items than so many bytes can hold; `least` is the least number of bytes of one."""
+        """Refuse more items than that many bytes can hold; `least` is the least number of bytes of one."""
         if not least:
             self.empty_items += count
         if self.empty_items > EMPTY_ITEMS or (least and count > room // least):

@@ -33,7 +33,7 @@ _NUMBERS: Final = {
     "double": "double",
 }
 _THOUSAND: Final = 1000
-_OF_SPARK: Final = {b"variant", b"geometry", b"geography"}  # in the metadata of fields of structs that are none
+_OF_SPARK: Final = {b"variant", b"geometry", b"geography"}  # marks structs that stand for these types
 
 
 class ColumnEncoder:

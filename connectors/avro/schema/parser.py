@@ -302,5 +302,5 @@ def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:
 
 
 def _most_digits(size: int) -> int:
-    """Return how many digits each number of so many bytes has room for, as Java computes it."""
+    """Return how many digits each number of that many bytes has room for, as Java computes it."""
     return math.floor(math.log10(2) * (8 * size - 1)) if size else 0

@@ -179,7 +179,7 @@ class Service(ABC):
         """Do what the service can do to its readers when this share of the messages is published."""
 
     def update(self) -> None:  # noqa: B027 - only Pub/Sub repeats deliveries
-        """Count the duplicates anew."""
+        """Count the duplicates again."""
 
     def read_back(self, query: Query) -> Iterator[Row]:
         """Read what a query with a `Query.sink` has written."""

@@ -24,7 +24,7 @@ from connectors.cli.demo.processes import Kill, QueryProcess, planned_kills
 _POLL = 0.2
 _PORTION = 500
 _FIRST_SHARE = 0.3
-"""So much is published before the query has read its first rows, so that the rest comes while it runs."""
+"""The share published before the query has read its first rows; the rest comes while it runs."""
 _SETTLED_SECONDS = 3.0
 """Doubled rows that come late are counted too."""
 _QUIET_SECONDS = 120.0

@@ -36,7 +36,7 @@ class ColumnTypeError(FunctionAnalysisError):
 
 
 def headers_type_error(kind: str) -> ColumnTypeError:
-    """Return the error for headers that are none of Kafka's."""
+    """Return the error for a column that doesn't hold Kafka's headers."""
     return ColumnTypeError(
         "DATATYPE_MISMATCH",
         f"Headers are of the type {kind}, and must be ARRAY<STRUCT<key: STRING, value: BINARY>> or MAP<STRING, BINARY>",
@@ -115,7 +115,7 @@ def _error_text(reason: str, hint: str) -> str:
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """Return a text of at most so many bytes in UTF-8; the end of a longer one gives way to dots."""
+    """Return a text of at most that many bytes in UTF-8; the end of a longer one gives way to dots."""
     data = text.encode(errors="backslashreplace")
     if len(data) > most_bytes:
         data = data[: most_bytes - len(_DOTS)] + _DOTS

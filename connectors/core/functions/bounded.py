@@ -21,7 +21,7 @@ from connectors.core.functions.columns import offsets
 MOST_BYTES: Final = 1 << 30
 """The most bytes that the values of a batch may take, beside what each row takes whatever is in it."""
 _TIMES: Final = 4
-"""Large messages may take so many times their own bytes, where that is more."""
+"""Large messages may take that many times their own bytes, where that is more."""
 _LARGEST_COLUMN: Final = (1 << 31) - 1
 _PIECE_BYTES: Final = 1 << 30
 _OFFSET_BYTES: Final = 4

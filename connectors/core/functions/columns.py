@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MAX_COLUMNS: Final = 50_000
-"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
+"""Of a message with those in it. Spark needs more than half a minute for the first batch of that many."""
 
 
 def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:

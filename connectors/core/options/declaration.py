@@ -131,8 +131,9 @@ def available_now() -> bool:
     return option(
         "availableNow",
         BOOLEAN,
-        "On Spark before 4.2: the query runs by Trigger.AvailableNow or Trigger.Once. Such a Spark does not say so and "
-        "asks for one batch; with this option that batch has all there is, whatever the limits. Newer ones ignore it.",
+        "Set it on Spark 4.0 and 4.1 for a query that runs with Trigger.AvailableNow or Trigger.Once. Those versions "
+        "ask for one batch and don't say that the run is bounded; with this option that batch has all there is, "
+        "whatever the limits. Newer versions ignore it.",
         default="false",
     )
 
@@ -151,7 +152,7 @@ def push_down_predicate() -> bool:
 
 
 def refined(cls: type, field: str, more: str = "", *, aliases: tuple[str, ...] = ()) -> Any:
-    """Declare an option of a base class for one connector: `more` is what it means there, beside what all say.
+    """Declare an option of a base class for one connector: `more` is added to the shared description.
 
     Raises:
         KeyError: the base class has no option in this field.

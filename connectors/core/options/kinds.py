@@ -218,7 +218,7 @@ def option_text(name: str, value: str, connector: str) -> str:
     """Return the text of an option without the white space around it.
 
     Raises:
-        OptionError: name or value hold a NUL, at which the C libraries behind the sources would cut them in silence.
+        OptionError: name or value hold a NUL. The C libraries behind the sources would cut them there in silence.
     """
     if "\0" in name or "\0" in str(value):
         what = f"The option {name.replace(chr(0), '?')[:_SHOWN_CHARACTERS]} holds a NUL character"

@@ -40,7 +40,7 @@ _SLICE_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
 _NO_CONTROLLER_SECONDS: Final = 60.0
-"""So long the ids of topics are not asked for when no controller has answered."""
+"""How long to wait before asking for ids of topics again, after no controller has answered."""
 _FIRST_SECONDS: Final = 25.0
 """Brokers that have not answered once for so long are no outage that passes: most often their address is wrong."""
 LOOKUPS: Final = 3

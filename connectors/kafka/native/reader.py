@@ -66,7 +66,7 @@ _NO_HEADERS: Final = -156
 _LOOKUP_SECONDS: Final = 1.0
 _MOST_MS: Final = (1 << 31) - 1  # the client takes a time to wait as a C int
 _ALL: Final = np.uint64((1 << 64) - 1)
-_INLINE_BYTES: Final = 12  # a view holds so many bytes itself, and of longer values where they are
+_INLINE_BYTES: Final = 12  # a view holds that many bytes itself, and of longer values where they are
 
 # Fields of rd_kafka_message_t, and after it: flags, type of time, time.
 _ERROR, _TOPIC, _PARTITION, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 8, 16, 24, 32, 40, 48, 56

@@ -52,7 +52,7 @@ from connectors.kafka.schema import Columns, binary_column, partition_column, to
 _log = logging.getLogger(__name__)
 
 MOST_ROUNDS: Final = 3
-"""So often records that no broker confirms are written again."""
+"""How many times to write records that no broker confirms."""
 _PRODUCER: Final = 0
 _BLOCK, _PARTITION = 4, 8
 _ANY_PARTITION: Final = -1
@@ -61,10 +61,10 @@ _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
 _METADATA_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.002
-_PAUSES: Final = 10  # after so many, batches that are not full are sent too
+_PAUSES: Final = 10  # after that many, batches that are not full are sent too
 _PUSH_MS: Final = 5
 _HELD_BYTES: Final = 64 << 20
-"""Batches of so many bytes are kept; then they have to be acknowledged before the next one."""
+"""Batches of that many bytes are kept; then they have to be acknowledged before the next one."""
 _WORDS: Final = 9
 """Of ``rd_kafka_message_t``; these are among them, and a length follows a value and a key."""
 _TOPIC_WORD, _PARTITION_WORD, _VALUE_WORD, _KEY_WORD, _OFFSET_WORD = 1, 2, 3, 5, 7

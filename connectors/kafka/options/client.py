@@ -284,7 +284,7 @@ def whole_number(text: str) -> int | None:
 
 
 def number_of(settings: Mapping[str, str], name: str, default: float) -> float:
-    """Return a setting; the default for one that is missing, or that only the client can judge."""
+    """Return a setting; the default if it is missing, or only the client can judge it."""
     try:
         return float(settings[name])
     except (KeyError, ValueError):

@@ -93,8 +93,8 @@ PRODUCER_DEFAULTS: Final = {
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "131072",
     # Rows without a key go to one partition for a while, then to another. librdkafka's default is two times linger.ms,
-    # 10 ms, in which a task hands over some megabytes. Measured with 1 ms: rows are spread over all partitions, at no
-    # cost; with 0, another partition for each row, twice the processor time.
+    # 10 ms; a task hands over some megabytes in that time. Measured with 1 ms: rows are spread over all partitions, at
+    # no cost; with 0, another partition for each row, twice the processor time.
     "sticky.partitioning.linger.ms": "1",
 }
 """What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
@@ -121,7 +121,7 @@ It may hold a password, so no error shows any of it but the name of the login mo
 
 
 def is_number(name: str) -> bool:
-    """Return whether a setting is a whole number, of which librdkafka reads only the digits at the beginning."""
+    """Return whether a setting is a whole number; librdkafka reads only its first digits."""
     return name in _COUNTS or (name.endswith(_UNITS) and name not in LINGER_SETTINGS)
 
 

@@ -145,8 +145,8 @@ class KafkaWriteOptions(KafkaClientOptions):
     dedup_headers: bool = option(
         "dedupHeaders",
         BOOLEAN,
-        "Each record of a stream gets the headers spark.query, spark.batch, spark.partition and spark.row, by which a "
-        "consumer can drop duplicates, if rows come in the same order when a batch is repeated.",
+        "Each record of a stream gets the headers spark.query, spark.batch, spark.partition and spark.row. A "
+        "consumer can drop duplicates by them if rows come in the same order when a batch is repeated.",
         default="false",
     )
     include_headers: bool = option(

@@ -142,8 +142,8 @@ class KafkaReadOptions(KafkaClientOptions):
     starting_offsets: str | None = option(
         "startingOffsets",
         TEXT,
-        "Where a new query begins: earliest, latest, or JSON with an offset for each partition, in which -2 is the "
-        'earliest and -1 the latest: {"topicA":{"0":23,"1":-2}}; a topic may also have "earliest" or "latest". group '
+        "Where a new query begins: earliest, latest, or JSON with an offset for each partition (-2: the "
+        'earliest, -1: the latest): {"topicA":{"0":23,"1":-2}}; a topic may also have "earliest" or "latest". group '
         "begins where commitOffsetsToGroup, or else kafka.group.id, has committed. Default: latest for streams, "
         "earliest for batch reads.",
         default=None,
@@ -226,7 +226,7 @@ class KafkaReadOptions(KafkaClientOptions):
     poll_timeout_ms: int | None = option(
         "kafkaConsumer.pollTimeoutMs",
         INTEGER,
-        "A task fails after so many milliseconds without a record or any progress. It is not the time of one poll. "
+        "A task fails after that many milliseconds without a record or any progress. It is not the time of one poll. "
         "Default: 120000 while brokers answer, and retryTimeout while they do not.",
         default=None,
         minimum="1",

@@ -206,7 +206,7 @@ class _TaskWrite:
         if self._task.partition >= high_water > 0:
             return self._task.partition + 1  # more partitions than ever before
         if finished.comes_before(self._query_run, self._task.batch):
-            return high_water  # the marker expired, since no batch had so many partitions for long
+            return high_water  # the marker expired, since no batch had that many partitions for long
         what = (
             f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"

@@ -51,7 +51,7 @@ _FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
 
 
 def stream_task() -> StreamTask:
-    """Return the task that runs now; raises if it is none of a stream, or Spark does not name it."""
+    """Return the task that runs now; raises if it belongs to no stream, or Spark does not name it."""
     return datasource.stream_task("KAFKA_NO_BATCH_ID", "deliveryGuarantee, dedupHeaders")
 
 
@@ -279,7 +279,7 @@ class TransactionalSink:
             raise why_late(self._settings, late, error) from None
 
     def _timeout(self, error: BaseException | None) -> ConnectorError | None:
-        """Return the error for a transaction that was open too long, which is why the broker fenced its producer."""
+        """Return the error if the broker fenced the producer because its transaction was open too long."""
         fenced = isinstance(error, ConnectorError) and error.code in _FENCED
         open_for = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         if not fenced or open_for < self._limit:

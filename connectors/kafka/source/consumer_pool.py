@@ -67,7 +67,7 @@ _PAUSE_SECONDS: Final = 2.0
 """An idle consumer is paused after so long; the batches of a busy stream come sooner."""
 _IDLE_SECONDS: Final = 30.0  # an idle consumer is closed after so long
 _MOST_JUMPS: Final = 3
-"""After so many ranges in a row that did not start where the last one ended, a consumer fetches for its range only."""
+"""After that many ranges in a row that don't start where the last one ended, a consumer fetches for its range only."""
 _CONSUMERS: Final = 2  # idle consumers of a query, each of which may hold queued.max.messages.kbytes
 _QUERIES: Final = 4
 """Queries (by their client and group) with idle consumers: those of a session take turns in a worker."""

@@ -219,7 +219,7 @@ class SignedRequest:
 
 
 _TASK_CONNECTIONS: Final = 16
-"""A task reads so many shards at a time."""
+"""A task reads that many shards at a time."""
 _clients: Final = Cache(4)
 """By process and options: a client takes some 10 MB, and a job that fetches new keys for each batch has new options."""
 

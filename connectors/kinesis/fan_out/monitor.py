@@ -304,7 +304,7 @@ class FanOut(PushSource):
         for key in set(self._spool.add_folder(fetcher, number)):
             self._advance(key)
         if self._spool.lost != lost:
-            # Nobody knows whose records it held: poll every shard once.
+            # It may have held records of any shard: poll each once.
             with self._lock:
                 for shard in self._shards.values():
                     shard.lost_at = time.monotonic()

@@ -67,7 +67,7 @@ _LONGEST_PAUSE: Final = 1.0
 _LONG_MS: Final = 5000
 """Of arrivals in a shard: a batch with as much takes seconds, in which those that are not in it are not read."""
 _SEARCH_SECONDS: Final = 5.0
-"""So long such a batch waits for the ends of other shards."""
+"""How long such a batch waits for the ends of other shards."""
 _COUNTED_RECORDS: Final = 10_000
 _COUNTED_BYTES: Final = 4 << 20
 

@@ -53,7 +53,7 @@ class Pace:
         self._bytes_due = self._began
 
     def wait_seconds(self, calls: int = 1, *, spread: bool = False) -> float:
-        """Return the seconds until so many calls may be made at once, not positive for now.
+        """Return the seconds until that many calls may be made at once, not positive for now.
 
         With ``spread`` no pause is made up for, and the first of the calls counts.
         """

@@ -215,7 +215,7 @@ _TURN_BYTES: Final = 1_000_000
 
 
 def task_count(ranges: int, options: KinesisReadOptions) -> int:
-    """Return how many tasks read so many ranges: as few as can keep up with their shards on a core each."""
+    """Return how many tasks read that many ranges: as few as can keep up with their shards on a core each."""
     return min(ranges, max(math.ceil(ranges * options.max_fetch_rate / _TASK_RATE), options.min_partitions or 1))
 
 

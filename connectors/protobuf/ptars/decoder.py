@@ -145,7 +145,7 @@ class PtarsDecoder:
             return None, unread
 
     def _too_deep(self, messages: pa.Array) -> np.ndarray[Any, Any]:
-        """Return those whose nested groups may be so many that ptars would overflow the stack, and that upb refuses."""
+        """Return those with enough nested groups to overflow ptars' stack, and that upb refuses."""
         too_deep = np.zeros(len(messages), dtype=np.bool_)
         bounds = offsets(messages)
         for row in np.flatnonzero(np.diff(bounds) > _MOST_GROUPS).tolist():

@@ -75,7 +75,7 @@ def _framed_rows(column: pa.BinaryArray, compression: int) -> np.ndarray[tuple[i
 def _decompressed(column: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
     """Return the column with frames that are not compressed, and why some rows cannot be decompressed.
 
-    Of messages that are too large together the largest are bad rows: a few hostile ones are none of their neighbors'.
+    Of messages that are too large together the largest are bad rows: a few hostile ones don't harm the others.
     """
     rows = _framed_rows(column, _ZLIB)
     if not len(rows):

@@ -159,7 +159,7 @@ class _Survey(NamedTuple):
 
 
 def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
-    """Look at a spool twice, so many seconds apart; raises as `stats`."""
+    """Look at a spool twice, that many seconds apart; raises as `stats`."""
     before = stats(path)
     time.sleep(seconds)
     return SpoolRates.between(before, stats(path))

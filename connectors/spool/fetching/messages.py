@@ -269,7 +269,7 @@ def to_json(message: Any) -> Any:
 
 
 def from_json(content: Any, kind: type[T], name: str) -> T:
-    """Return the dataclass that `to_json` wrote. `ConnectorError`: it is none, or has other fields."""
+    """Return the dataclass that `to_json` wrote. `ConnectorError`: it isn't one, or has other fields."""
     try:
         made = msgspec.convert(content, kind, dec_hook=_decoded)
     except msgspec.ValidationError as problem:  # without the value: plans have secrets

@@ -147,8 +147,8 @@ class Store(Protocol):
     def open_lock(self, name: str, *, make: bool) -> LockFile:  # noqa: ARG002 - as a store with locks has them
         """Open a file to lock it, or only to read it without `make`.
 
-        Raises `FileNotFoundError`, `SpoolError` if it is none or not to be written, and `io.UnsupportedOperation` where
-        the store has no locks.
+        Raises `FileNotFoundError`, `SpoolError` if it isn't a lock or can't be written, and
+        `io.UnsupportedOperation` where the store has no locks.
         """
         raise io.UnsupportedOperation(name)
 

@@ -274,7 +274,7 @@ class Compaction:
                 ledger.store.remove_unlocked_folder(folder)
         gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
         if gone:
-            # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
+            # Else a loss of power could bring back a folder, with freed segments in it, that no record names any more.
             ledger.store.sync_folder("inbox")
             ledger.append(lambda now: {"forget": [one for one in gone if now.fetchers[one] == state.fetchers[one]]})
 

@@ -160,7 +160,7 @@ class KinesisRuntime:
         self._arm()
 
     def clock_changed(self) -> None:
-        """Set the timer anew; to be called in the thread of the server."""
+        """Set the timer again; to be called in the thread of the server."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._timer_due = None

@@ -118,7 +118,7 @@ class ObjectStoreServer:
             self._refused.append((kind, count, status, code))
 
     def slow(self, kind: str, seconds: float) -> None:
-        """From now on answer requests of a kind only after so many seconds."""
+        """From now on answer requests of a kind only after that many seconds."""
         with self._lock:
             self._slow[kind] = seconds
 

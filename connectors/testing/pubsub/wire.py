@@ -100,7 +100,7 @@ class MessageIds:
     Args:
         seed: where the order comes from.
         start_ns: server time at the start, nanoseconds since 1970. Ids begin at a tenth-microsecond count of it, so
-            a server that is started anew never repeats the ids of the one before, as the service never does.
+            a server that is restarted never repeats the ids of the one before, as the service never does.
     """
 
     def __init__(self, seed: random.Random, start_ns: int) -> None:

@@ -1,7 +1,7 @@
 """What a test can ask of the Kinesis server and do to it; the same in its own process and from another one.
 
 `KinesisServer` and `KinesisControl` are both `KinesisKnobs`. ``operation``, ``stream`` and ``shard`` are names and ids
-as in the API; None means any. Faults stay until they are used up, set anew, or cleared by `clear_faults`.
+as in the API; None means any. Faults stay until they are used up, set again, or cleared by `clear_faults`.
 
 Times: what is a time of the service (retention, lives of iterators, limits a second, transitions) is counted on the
 server's clock, which `set_speed` and `jump` change. What is a delay on the network (`delay_calls`) is real seconds.
@@ -298,7 +298,7 @@ class KinesisKnobs(ABC):
         self._command("set_push_delay", seconds=seconds)
 
     def silence_subscriptions(self, *, on: bool = True) -> None:
-        """Keep subscriptions open and send nothing; without ``on`` they go on where they were."""
+        """Keep subscriptions open and send nothing; without ``on`` they resume where they stopped."""
         self._command("silence_subscriptions", on=on)
 
     def subscriptions(self, stream: str) -> list[OpenSubscription]:

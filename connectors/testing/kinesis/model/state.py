@@ -22,7 +22,7 @@ def write_token(*values: str | int) -> str:
 
 
 def read_token(text: str, length: int) -> list[Any] | None:
-    """The values of `write_token`; None when it is none of ours."""
+    """The values of `write_token`; None for any other text."""
     try:
         values = json.loads(base64.urlsafe_b64decode(text.encode()))
     except ValueError:

@@ -267,7 +267,7 @@ class Stream:
         return shard
 
     def shards_changed(self) -> None:
-        """Find the open shards anew."""
+        """Find the open shards again."""
         self._open = sorted(
             (shard for shard in self.shards.values() if shard.closed_ns is None), key=lambda shard: shard.first_hash
         )

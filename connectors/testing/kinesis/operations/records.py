@@ -36,7 +36,7 @@ def encode_record(data: str, partition_key: str) -> bytes:
 
 
 def shard_of_iterator(iterator: str) -> tuple[str, str]:
-    """Names of the stream and the shard that an iterator is about; empty when it is none of ours."""
+    """Names of the stream and the shard that an iterator is about; empty for any other text."""
     values = read_token(iterator, 7)
     return ("", "") if values is None else (values[1], values[3])
 

@@ -2,7 +2,7 @@
 
 `PubSubServer` and `PubSubControl` are both `PubSubKnobs`. Names of topics and subscriptions are full ones
 (``projects/P/subscriptions/S``); ``subscription=None`` means every subscription. Faults stay until they are used up,
-set anew, or cleared by `clear_faults`.
+set again, or cleared by `clear_faults`.
 
 Times: what is a time of the service (deadlines, retention, delays of acks and redeliveries, lives of streams) is
 counted on the server's clock, which `speed` and `jump` change. What is a delay on the network (`delay_calls`,
@@ -173,7 +173,7 @@ class PubSubKnobs(ABC):
         Args:
             subscription: full name.
             message_ids: which ones; None for all acked ones that are still known (the newest 100,000, or 64 MB).
-            count: only the newest so many of them.
+            count: only the newest that many of them.
             fraction: only this fraction of them.
             delay: server seconds until then.
             to_other_stream: keep each from the stream that had it, as long as another stream is open.
@@ -244,7 +244,7 @@ class PubSubKnobs(ABC):
         return int(self._command("close_streams", subscription=subscription, code=code, message=message))
 
     def close_streams_every(self, seconds: float) -> None:
-        """Let each stream, also those open now, live so many server seconds, then end with UNAVAILABLE; 0 ends it."""
+        """Let each stream, also those open now, live that many server seconds, then end with UNAVAILABLE; 0 ends it."""
         self._command("close_streams_every", seconds=seconds)
 
     def lose_responses(self, count: int) -> None:
@@ -252,7 +252,7 @@ class PubSubKnobs(ABC):
         self._command("lose_responses", count=count)
 
     def slow_streams(self, seconds: float) -> None:
-        """Hold back each response of a stream so many real seconds, while its deadlines run already; 0 ends it."""
+        """Hold back each response of a stream that many real seconds, while its deadlines run already; 0 ends it."""
         self._command("slow_streams", seconds=seconds)
 
     def pause_deliveries(self, subscription: str | None = None) -> None:
@@ -331,13 +331,13 @@ class PubSubKnobs(ABC):
             time.sleep(_POLL_SECONDS)
 
     def wait_for_backlog(self, subscription: str, messages: int = 0, timeout: float = 30.0) -> None:
-        """Wait until at most so many messages are not acked; raises as `wait_until` does."""
+        """Wait until at most that many messages are not acked; raises as `wait_until` does."""
         self.wait_until(lambda: self.backlog(subscription) <= messages, timeout)
 
     def wait_for_events(self, kind: str, count: int = 1, timeout: float = 30.0) -> None:
-        """Wait until there were so many events of a kind since the start; raises as `wait_until` does."""
+        """Wait until there were that many events of a kind since the start; raises as `wait_until` does."""
         self.wait_until(lambda: self.counters()[kind] >= count, timeout)
 
     def wait_for_streams(self, count: int, subscription: str | None = None, timeout: float = 30.0) -> None:
-        """Wait until exactly so many streams are open; raises as `wait_until` does."""
+        """Wait until exactly that many streams are open; raises as `wait_until` does."""
         self.wait_until(lambda: len(self.streams(subscription)) == count, timeout)
