@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from connectors.avro.options import AvroOptions
@@ -24,7 +25,7 @@ from connectors.registry.options import RegistryOptions
 from connectors.registry.subjects import SubjectOptions
 from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
-from tools.reference_errors import errors_page
+from tools.reference_errors import error_pages
 from tools.reference_json import JSON_RULES
 from tools.reference_metrics import metrics_page
 from tools.reference_options import Declared, Group, option_pages
@@ -312,7 +313,7 @@ def _kafka() -> str:
             "",
             "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
             "with `kafka.` is a setting of librdkafka; settings of the JVM client are",
-            "[translated](../how-to/move-from-spark-kafka.md#settings-that-begin-with-kafka) where possible.",
+            "[translated](../how-to/spark-kafka-settings.md#settings-that-begin-with-kafka) where possible.",
             *table,
             "",
             "### Settings of librdkafka that are secrets",
@@ -602,12 +603,11 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     Path("docs/reference/avro.md"): _avro,
     Path("docs/reference/json.md"): _json,
     Path("docs/reference/command-line.md"): commands_page,
-    Path("docs/reference/errors.md"): errors_page,
     Path("docs/reference/metrics.md"): metrics_page,
     Path("docs/reference/python.md"): python_page,
     Path("docs/reference/testing.md"): testing_page,
     Path("connectors/core/options/builders.pyi"): option_stub,
-}
+} | {Path(f"docs/reference/{name}.md"): partial(error_pages().__getitem__, name) for name in error_pages()}
 """The pages and the stub: path below the root of the repository, and what gives the text."""
 
 

@@ -1,4 +1,4 @@
-"""The reference page of the codes of errors, warnings and findings, grouped by connector."""
+"""The reference pages of the codes of errors, warnings and findings: an index, and a page for each connector."""
 
 from __future__ import annotations
 
@@ -11,33 +11,47 @@ from typing import Final
 
 from connectors.core import errors as core_errors
 
-__all__ = ["ErrorCode", "error_codes", "errors_page"]
+__all__ = ["ErrorCode", "error_codes", "error_pages"]
 
 _INTRO: Final = """\
-Every error begins with its code: `[CODE] what is wrong (where). What to do.`
-The code is stable, and is the attribute `code` of the error where it is caught in the driver; the texts may get better.
-What comes from `load()`, from a task or from the source's process reaches the driver inside of an error of Spark's,
-often with a traceback: **the last line of the traceback has the code and the text**. Lines of the log and
-findings of `connectors doctor` and `connectors spool verify` have codes too.
+Find a code here, or by the search of the site; it leads to what the code means and what to do.
 
-Below are a table for each connector, and then [what to do about each code](#in-detail)."""
-_GROUPS: Final = {
-    "option": "Options, offsets and the network",
-    "pubsub": "`pubsub`",
-    "kinesis": "`kinesis`",
-    "kafka": "`kafka_py`",
-    "spool": "The spool and its fetchers",
-    "protobuf": "`from_protobuf` and `to_protobuf`",
-    "avro": "`from_avro`, `to_avro`",
-    "json": "`from_json_registry`, `to_json_registry`",
-    "registry": "Schema registries",
-    "observe": "Watching and supervising",
-    "doctor": "This machine and its Spark",
-    "command": "Commands",
+```text
+[CODE] What happened (where). What to do.
+```
+
+Codes stay the same between versions; texts may change.
+Lines of the log and findings of `connectors doctor` and `connectors spool verify` have codes too. A caught error
+has its code in the attribute `code`. Errors from `load()`, a task or the source's process arrive inside an error of
+Spark, often with a traceback: **its last line has the code and the text**."""
+_PAGES: Final = {
+    "options": "Errors of options and the network",
+    "pubsub": "Errors of pubsub",
+    "kinesis": "Errors of kinesis",
+    "kafka": "Errors of kafka_py",
+    "spool": "Errors of the spool and its fetchers",
+    "protobuf": "Errors of from_protobuf and to_protobuf",
+    "avro": "Errors of from_avro and to_avro",
+    "json": "Errors of from_json_registry",
+    "registry": "Errors of schema registries",
+    "tools": "Errors of the doctor, commands and observers",
 }
-_DETAIL: Final = """\
-What each code means and what to do, in the order of the alphabet. The error itself has more: it names what is wrong
-with its values, and where."""
+_PAGE_OF: Final = {"option": "options", "observe": "tools", "doctor": "tools", "command": "tools"}
+"""The pages of those groups of the table that have none of their own name."""
+_GROUPS: Final = (
+    "option",
+    "pubsub",
+    "kinesis",
+    "kafka",
+    "spool",
+    "protobuf",
+    "avro",
+    "json",
+    "registry",
+    "observe",
+    "doctor",
+    "command",
+)
 _KINDS: Final = {
     "warning": "a line of the log",
     "finding": "a finding",
@@ -63,7 +77,7 @@ class ErrorCode:
 
 @cache
 def error_codes() -> dict[str, tuple[ErrorCode, ...]]:
-    """Return the codes of ``core/errors/codes.toml`` by group of the page, each group sorted.
+    """Return the codes of ``core/errors/codes.toml`` by group, each group sorted.
 
     Raises:
         ValueError: the table has another group, or a code stands in two of them.
@@ -76,25 +90,36 @@ def error_codes() -> dict[str, tuple[ErrorCode, ...]]:
     return {name: tuple(_declared(code, **entry) for code, entry in sorted(table[name].items())) for name in _GROUPS}
 
 
-def errors_page() -> str:
-    """Return the page: a table for each connector, and then the details of all codes."""
-    parts = ["# Error codes", _INTRO, "## Kinds of errors", "\n".join(_classes())]
+def error_pages() -> dict[str, str]:
+    """Return the pages by their names: the index, ``errors``, and one for each connector, as ``errors/kafka``."""
+    pages: dict[str, list[ErrorCode]] = {name: [] for name in _PAGES}
     for name, group in error_codes().items():
-        rows = [_row(code) for code in group]
-        parts += [f"## {_GROUPS[name]}", "\n".join(["| code | kind | meaning |", "|---|---|---|", *rows])]
-    parts += ["## In detail", _DETAIL]
-    codes = sorted((code for group in error_codes().values() for code in group), key=lambda code: code.code)
-    return "\n\n".join(parts + [part for code in codes for part in _section(code)]) + "\n"
+        pages[_PAGE_OF.get(name, name)] += group
+    return {"errors": _index(pages)} | {f"errors/{name}": _page(name, codes) for name, codes in pages.items()}
+
+
+def _index(pages: dict[str, list[ErrorCode]]) -> str:
+    parts = ["# Error codes", _INTRO]
+    for name, codes in pages.items():
+        ordered = sorted(codes, key=lambda code: code.code)
+        links = [f"[`{code.code}`](errors/{name}.md#{_anchor(code)})" for code in ordered]
+        parts += [f"## {_PAGES[name]}", ",\n".join(links)]
+    return "\n\n".join([*parts, "## Classes of errors", "\n".join(_classes())]) + "\n"
+
+
+def _page(name: str, codes: list[ErrorCode]) -> str:
+    intro = "What each code means and what to do. The error itself has the values and the place."
+    sections = [part for code in sorted(codes, key=lambda code: code.code) for part in _section(code)]
+    return "\n\n".join([f"# {_PAGES[name]}", f"{intro} [All codes](../errors.md).", *sections]) + "\n"
 
 
 def _declared(code: str, *, kinds: list[str], meaning: str, action: str = "") -> ErrorCode:
     return ErrorCode(code, tuple(kinds), meaning, action)
 
 
-def _row(code: ErrorCode) -> str:
-    """Return the row of a table; the anchor is the one that the site gives to the heading of the details."""
-    anchor = re.sub(r"[^a-z0-9_-]", "", code.code.lower())
-    return f"| [`{code.code}`](#{anchor}) | {_kinds(code)} | {code.meaning.replace('|', chr(92) + '|')} |"
+def _anchor(code: ErrorCode) -> str:
+    """Return the anchor that the site and GitHub give to the heading of a code."""
+    return re.sub(r"[^a-z0-9_-]", "", code.code.lower())
 
 
 def _kinds(code: ErrorCode) -> str:
@@ -115,7 +140,7 @@ def _classes() -> Iterator[str]:
 
 
 def _section(code: ErrorCode) -> Iterator[str]:
-    yield f"### `{code.code}`"
+    yield f"## `{code.code}`"
     named = _kinds(code)
     yield f"{named[0].upper()}{named[1:]}. {code.meaning}"
     if code.action:

@@ -93,8 +93,8 @@ def check_widths(browser: Chromium, address: str, pages: list[str]) -> str:
 
 def check_search(browser: Chromium, address: str) -> str:
     """Check that each error code is found, and parts of it, by the search box."""
-    text = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
-    codes = re.findall(r"^### `([A-Z_.]+)`$", text, re.MULTILINE)
+    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/reference/errors").glob("*.md"))]
+    codes = re.findall(r"^## `([A-Z_.]+)`$", "\n".join(pages), re.MULTILINE)
     assert len(codes) > 100
     parts = {"_".join(code.split("_")[:2]) for code in codes if code.count("_") > 1}
     browser.open(f"{address}/search.html?q=SPOOL_NOT_WRITABLE")
@@ -102,14 +102,16 @@ def check_search(browser: Chromium, address: str) -> str:
     found = browser.value(f"{_SEARCH}({json.dumps([*codes, *parts])})")
     lost = [word for word, results in found.items() if not any("reference/errors" in each for each in results)]
     assert not lost, f"the search does not find {lost}"
-    unlinked = [code for code in codes if not any(each.startswith("reference/errors#") for each in found[code])]
+    unlinked = [
+        code for code in codes if not any(each.startswith("reference/errors/") and "#" in each for each in found[code])
+    ]
     assert not unlinked, f"the search does not lead to the section of {unlinked}"
     browser.open(f"{address}/index.html")
     browser.value(
         "(box => { box.value = 'SPOOL_DISK'; box.form.submit(); })(document.querySelector('.sidebar-search'))"
     )
     first = wait_for(browser, "document.querySelector('ul.search > li > a')?.getAttribute('href')")
-    assert first.startswith("reference/errors.html#spool-disk"), first
+    assert first.startswith("reference/errors/spool.html#spool-disk"), first
     return f"the search finds {len(codes)} error codes and {len(parts)} beginnings of them"
 
 

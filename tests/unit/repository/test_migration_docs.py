@@ -17,7 +17,9 @@ from connectors.kinesis.options.source import KinesisReadOptions
 from tests.support.kafka_jvm_settings import CONSUMER, PRODUCER
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
-KAFKA = (HOW_TO / "move-from-spark-kafka.md").read_text(encoding="utf-8")
+MOVE, KAFKA = (
+    (HOW_TO / name).read_text(encoding="utf-8") for name in ("move-from-spark-kafka.md", "spark-kafka-settings.md")
+)
 KINESIS = (HOW_TO / "move-kinesis.md").read_text(encoding="utf-8")
 
 # Of Spark's page on its Kafka integration; `kafka.group.id` is a setting of the client, on both sides.
@@ -128,7 +130,9 @@ def test_the_settings_with_rules_of_their_own_follow_them() -> None:
             settings(**{f"kafka.ssl.{store}store.location": "/store.jks"})
     with pytest.raises(OptionError, match="is not supported"):
         settings(**{"kafka.sasl.jaas.config": "com.example.OtherModule required;"})
-    for name in re.findall(r"`(kafka\.[\w.]+)`", KAFKA[KAFKA.index("Refused as by Spark") :].partition("\nbegin")[0]):
+    for name in re.findall(
+        r"`(kafka\.[\w.]+)`", KAFKA[KAFKA.index("Refused as by Spark") :].partition(". Settings of the session")[0]
+    ):
         with pytest.raises(OptionError, match=re.escape(name.removeprefix("kafka."))):
             settings(**{name: "x"})
 
@@ -141,6 +145,6 @@ def test_every_other_name_of_a_kinesis_option_is_in_the_table() -> None:
 
 
 def test_the_option_that_exactly_once_needs_at_the_first_start_is_a_step_of_the_move() -> None:
-    steps = re.findall(r"^\d\. (.*\n(?: {3}.*\n)*)", KAFKA.partition("\n## ")[0], re.MULTILINE)
+    steps = re.findall(r"^\d\. (.*\n(?: {3}.*\n)*)", MOVE.partition("\n## ")[0], re.MULTILINE)
     [step] = [text for text in steps if "onMissingMarker=write" in text]
     assert "deliveryGuarantee=exactly_once" in step

@@ -144,7 +144,7 @@ def test_all_settings_that_are_refused_stand_in_one_error(
         parse(given)
     assert all(name in caught.value.what for name in given)
     assert "secret" not in str(caught.value)
-    for text in ("run a command", "without a unit", "move-from-spark-kafka.md"):
+    for text in ("run a command", "without a unit", "spark-kafka-settings.md"):
         assert text in caught.value.action
 
 
@@ -154,7 +154,7 @@ def test_settings_that_only_librdkafka_refuses_have_its_code_and_stand_in_one_er
 ) -> None:
     with pytest.raises(OptionError, match=r"^\[KAFKA_SETTING\] .*no\.such\.setting.*another") as caught:
         parse({"no.such.setting": "1", "another": "2"})
-    assert "docs/how-to/move-from-spark-kafka.md" in caught.value.action
+    assert "docs/how-to/spark-kafka-settings.md" in caught.value.action
 
 
 @pytest.mark.parametrize(

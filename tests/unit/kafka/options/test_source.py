@@ -360,7 +360,7 @@ def test_a_log_in_by_oidc_is_understood() -> None:
         ({"kafka__sasl__login__callback__handler__class": "my.Handler"}, "tokenProvider=module:Class"),
         ({"kafka__ssl__truststore__location": "/a.jks"}, "keytool -list -rfc"),
         ({"kafka__ssl__keystore__location": "/a.jks"}, "kafka.ssl.keystore.type=PKCS12"),
-        ({"kafka__ssl__protocol": "TLSv1.3"}, "move-from-spark-kafka.md"),
+        ({"kafka__ssl__protocol": "TLSv1.3"}, "spark-kafka-settings.md"),
         ({"tokenProvider": "no_class"}, "module:Class"),
     ],
 )
