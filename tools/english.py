@@ -1,7 +1,7 @@
 """Sentences built as another language builds them: the patterns that a machine can see, with what to write instead.
 
-``python -m tools.english`` lists them for this tree; a rule of the house holds that there are none. `EVERYWHERE` holds
-for pages, errors, options, docstrings and comments; `ON_PAGES` for what users read: pages, errors and options.
+``python -m tools.english`` lists them for this tree; a rule of the house holds that there are none in hand-written
+pages, in the texts of errors and options, and in the docstrings and comments of `connectors`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["EVERYWHERE", "ON_PAGES", "violations"]
+__all__ = ["PATTERNS", "violations"]
 
-EVERYWHERE: Final[Mapping[str, str]] = {
-    r"(?:^|(?<=[.:;|]\s))So (?:many|much|often|long|few|large)\b(?! as\b)": "a noun: portions per horizon",
+PATTERNS: Final[Mapping[str, str]] = {
+    r"(?:^|(?<=[\"|])|(?<=[.:;|]\s))So (?:many|much|often|long|few|large)\b(?! as\b)": "a noun: portions per horizon",
     r"\b(?:is|are|was|were|to|of) none of\b": "outside, not one of",
     r"\bnone of this machine\b": "other machines",
     r"\b(?:that|which|it) (?:is|are) none\b": "that isn't one",
@@ -37,10 +37,6 @@ EVERYWHERE: Final[Mapping[str, str]] = {
     r"\bso many (?!\w+ (?:that|as)\b)": "that many, or the number's name",
     r"\bso often\b(?! (?:that|as)\b)": "that many times",
     r"\b(?:ends?|fails?|failed) by `?[A-Z]{3,}_[A-Z_]+": "fails with",
-}
-"""A pattern to what to write instead; a blank of a pattern stands for any white space, as between two lines."""
-
-ON_PAGES: Final[Mapping[str, str]] = {
     r", (?:of|by|in|with|from|at|on) which\b": "a second sentence",
     r"\b(?:by|from|to|for|of) one that\b": "the noun again",
     r"\bas that of\b": "as with, like",
@@ -53,6 +49,7 @@ ON_PAGES: Final[Mapping[str, str]] = {
     r"\bbeside (?:what|those|that)\b": "compared with, besides",
     r"\bwhatever (?:it|they|that) (?:is|are|was|were) (?:of|by)\b": "any",
 }
+"""A pattern to what to write instead; a blank of a pattern stands for any white space, as between two lines."""
 
 _ROOT: Final = Path(__file__).parent.parent
 _PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -61,36 +58,29 @@ _CODES: Final = "connectors/core/errors/codes.toml"
 _FENCED: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 
 
-def _compiled(patterns: Mapping[str, str]) -> dict[re.Pattern[str], str]:
-    return {re.compile(one.replace(" ", r"\s+"), re.MULTILINE): instead for one, instead in patterns.items()}
-
-
-_ALWAYS: Final = _compiled(EVERYWHERE)
-_FOR_USERS: Final = _ALWAYS | _compiled(ON_PAGES)
+_COMPILED: Final = {re.compile(one.replace(" ", r"\s+"), re.MULTILINE): instead for one, instead in PATTERNS.items()}
 
 
 def violations(tree: Path) -> list[str]:
     """Return a line for each sentence with a pattern: where, what, and what to write instead."""
     return [
         f"{path.relative_to(tree)}:{line + text[: hit.start()].count(chr(10))}: {' '.join(hit[0].split())!r}: {instead}"
-        for path, patterns in _files(tree)
+        for path in _files(tree)
         for line, text in _texts(path)
-        for pattern, instead in patterns.items()
+        for pattern, instead in _COMPILED.items()
         for hit in pattern.finditer(text)
     ]
 
 
-def _files(tree: Path) -> Iterator[tuple[Path, dict[re.Pattern[str], str]]]:
-    """Yield what is read, with its patterns. Pages of the reference are made from texts of the code."""
+def _files(tree: Path) -> Iterator[Path]:
+    """Yield the pages, the table of errors and the modules; not records, and no page that is made from the modules."""
     pages = [*(tree / name for name in _PAGES), *sorted((tree / "docs").rglob("*.md")), tree / _CODES]
-    for path in (one for one in pages if one.is_file()):
+    for path in pages:
         name = path.relative_to(tree).as_posix()
-        if not name.startswith(_RECORDS):
-            is_generated = name.startswith("docs/reference/") and path.name != "protobuf-behaviours.md"
-            yield path, _ALWAYS if is_generated else _FOR_USERS
-    for path in sorted((tree / "connectors").rglob("*.py")):
-        has_options = path.stem == "options" or path.parent.name == "options"
-        yield path, _FOR_USERS if has_options else _ALWAYS
+        is_generated = name.startswith("docs/reference/") and path.name != "protobuf-behaviours.md"
+        if path.is_file() and not is_generated and not name.startswith(_RECORDS):
+            yield path
+    yield from sorted((tree / "connectors").rglob("*.py"))
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -318,7 +318,7 @@ class StreamReader(_TaskReader[Options], DataSourceStreamReader, SupportsTrigger
         return dict(SENTINEL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of the options; never "all", by which Spark announces Trigger.Once."""
+        """Return the limit of the options; never "all", which Spark uses to announce Trigger.Once."""
         return ReadMaxRows(self.max_rows() or NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:

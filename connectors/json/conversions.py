@@ -46,7 +46,7 @@ def with_once(value: Column, body: Convert) -> Column:
     nothing: a transform of an array of one would copy each row that is made.
     """
 
-    def of_one(value: Column) -> Column:  # Spark looks at the parameters, of which `body` may have any number
+    def of_one(value: Column) -> Column:  # Spark looks at the parameters; `body` may have any number
         return body(value)
 
     return F.aggregate(F.array(), value, lambda bound, _: bound, of_one)

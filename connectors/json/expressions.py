@@ -114,7 +114,7 @@ def _only(items: Column, *, permissive: bool) -> Column:
 
 
 class _Decoding:
-    """Decodes a text, which stands for one that is evaluated already.
+    """Decodes a text that is already evaluated.
 
     Whatever is used twice is bound by `with_once`, and nothing else is: each costs time.
     """

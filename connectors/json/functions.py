@@ -76,7 +76,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         column = _selected(column, fields)
     if column.checked() > _MOST_CHECKED_LEVELS:
         what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
-        raise not_supported(what, "Give the columns a schema of their own, in which these are {}, and so VARIANT.")
+        raise not_supported(what, "Give the columns a schema of their own with {} for these, so that they are VARIANT.")
     _check_corrupt_record(column, parsed)
     call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column, reader)
     message = F.col(data) if isinstance(data, str) else data

@@ -69,7 +69,7 @@ def illegal(what: str, action: str = "") -> OptionError:
 def refuse_nul(where: str, *texts: str) -> None:
     """Refuse texts that the client, written in C, would cut at a NUL; ``where`` names them, as one may be a secret."""
     if any("\0" in text for text in texts):
-        what = "A text holds a NUL character, at which the client would cut it"
+        what = "A text holds a NUL character, and the client would cut it there"
         raise OptionError("KAFKA_NUL", what, where.replace("\0", "\\0"))
 
 

@@ -68,7 +68,7 @@ class Aggregate:
                 keys.append(_legal_key(message[slice(*_bytes(begin, end))].decode(), number))
         if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
             raise IndexError("there is no such key")
-        self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
+        self._hash_keys.append(None)  # the last one: the index -1, of no hash key, points to it
         key_sizes = [len(key.encode()) for key in self._keys]
         hash_key_sizes = [len(key or "") for key in self._hash_keys]
         positions = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)

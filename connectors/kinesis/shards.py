@@ -285,7 +285,7 @@ def _is_over(shard: str, shards: Mapping[str, ShardState], listing: Listing) -> 
 
 
 def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) -> list[ShardRange]:
-    """Return what a batch reads of a stream: a function of its two offsets, of which the start may not name it."""
+    """Return what a batch reads of a stream: a function of its two offsets; the start may not name the stream."""
     ranges = []
     before = {} if start is None else start.shards
     for shard, state in sorted(end.shards.items()):

@@ -64,7 +64,7 @@ class SourceMeasurement:
     """A source of a query after a batch, with its spool where that is watched.
 
     Attributes:
-        kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
+        kind: the format, ``spool`` for a format that reads a spool, or ``unknown``.
         records: the lag of all partitions together; None if it is not known of one.
         milliseconds: the largest lag in time.
         metrics: of Kafka, ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and ``avgOffsetsBehindLatest``, as

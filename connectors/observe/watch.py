@@ -1,4 +1,4 @@
-"""`watch` adds a listener to a session: one line a batch in the log, JSON lines, metrics, and what ends with a query.
+"""`watch` adds a listener to a session: one line per batch in the log, JSON lines, metrics, and what ends with a query.
 
 Spark calls a listener from threads of its own, and a slow or failing one holds up or hides the others. So the listener
 only puts what it hears into a queue; a thread of the observer does the rest, and no error of it reaches Spark.

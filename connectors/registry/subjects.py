@@ -72,8 +72,8 @@ class SubjectOptions:
     topic: str | None = option(
         _TOPIC,
         STRING,
-        "The topic that messages are written to, from which the subject has its name. A context may stand before it, "
-        "as in :.staging:orders.",
+        "The topic that messages are written to; the subject is named after it. A context may precede it, as in "
+        ":.staging:orders.",
         default=None,
     )
 

@@ -282,7 +282,7 @@ class _Jobs:
             return 0, 0
         try:
             hosts = executor_hosts(self._spark.sparkContext)
-            # The driver is among them; not by its block manager, of which py4j cannot see all classes.
+            # The driver is among them; not by its block manager, since py4j cannot see all its classes.
             driver = self.setting("spark.driver.host", "")
             if len(hosts) > 1 and driver in hosts:
                 hosts.remove(driver)

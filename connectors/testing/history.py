@@ -11,7 +11,7 @@ against real servers, or from another system: nothing here knows how it was made
 * ``{"event": "end", "drained": true}``: the end. ``drained`` says that the reader had all the time it wanted after the
   last message, so what is missing now never comes.
 
-Other events, and further fields, are ignored. A sink keeps one attempt a batch, whichever; so all attempts of a batch
+Other events, and further fields, are ignored. A sink keeps one attempt per batch, whichever; so all attempts of a batch
 must hold equal rows in equal order.
 
 As a command: ``python -m connectors.testing.history [--ordered] FILE...`` prints a verdict for each file, and ends with

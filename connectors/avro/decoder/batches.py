@@ -47,7 +47,7 @@ class AvroDecoder:
 
 
 def growth_of(node: Node) -> float:
-    """Return how many bytes of Arrow, beside those that each row takes in any case, a byte of a message can become."""
+    """Return how many bytes of Arrow a byte of a message can become, besides the fixed bytes of each row."""
     if node.arrow is None:
         return 0.0
     if node.item is not None and node.item.arrow is not None:

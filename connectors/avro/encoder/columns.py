@@ -89,7 +89,7 @@ class ColumnEncoder:
         return required
 
     def _members(self, kind: pa.DataType, schema: AvroType, null: int, path: tuple[str, ...]) -> Encode:
-        """Return the encoder of structs ``member0``, ``member1`` and so on, of which the first that is there counts."""
+        """Return the encoder of structs ``member0``, ``member1`` and so on; the first member that isn't null counts."""
         branches = non_null(schema)
         wanted = [f"member{place}" for place in range(len(branches))]
         if not kinds.is_struct(kind):

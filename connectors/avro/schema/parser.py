@@ -177,7 +177,7 @@ class _Parser:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         named = self._names.get(full) or self._names.get(name)
         if named is None:
-            raise ValueError(f"{name!r} is neither a type nor the name of one that stands before it")
+            raise ValueError(f"{name!r} is neither a type nor the name of a type defined before it")
         return named
 
     def _union(self, schema: Sequence[Any], namespace: str) -> AvroType:

@@ -1,7 +1,7 @@
 """The queries of the demo, in a process of their own, so that it can be killed: ``python -m connectors.cli.demo.job``.
 
 It reads its plan as one line of JSON from standard input and streams until the file ``stop`` appears; when its input
-ends, the demonstration is gone, and so is it. Each query's sink keeps one file a batch, named by the batch id and
+ends, the demonstration is gone, and so is it. Each query's sink keeps one file per batch, named by the batch id and
 replaced by a replay, as an idempotent sink does; each write leaves a line with the digest of its rows. While there is
 a file ``hold``, a write waits between the two and Spark's own record that the batch is done: a kill of the driver then
 makes Spark repeat a batch that is in the sink. A query that a kill ended is restarted, as its operator would do.
@@ -40,7 +40,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def sink_files(folder: Path) -> list[Path]:
-    """Return the files of a query's sink, one a batch, in order."""
+    """Return the files of a query's sink, one per batch, in order."""
     return sorted(folder.glob("*.arrow"), key=lambda path: int(path.stem))
 
 
@@ -50,7 +50,7 @@ def main(plan: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a second of imports that only this process needs
 
     spark = (
-        SparkSession.builder.master("local[2,4]")  # four attempts a task, as a cluster has
+        SparkSession.builder.master("local[2,4]")  # four attempts per task, as on a cluster
         .appName("pyspark-stream-connectors demo")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

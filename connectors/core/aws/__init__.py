@@ -1,1 +1,1 @@
-"""What connectors and registries of AWS share: where a service is, by which credentials, and what its errors mean."""
+"""What connectors and registries of AWS share: addresses of services, credentials, and the meaning of errors."""

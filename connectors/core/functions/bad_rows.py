@@ -47,7 +47,7 @@ def headers_type_error(kind: str) -> ColumnTypeError:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded batch: a value a row, with what stands for one that could not be read, and the reasons by row."""
+    """A decoded batch: a value per row, with a placeholder for each unreadable one, and the reasons by row."""
 
     values: pa.Array
     errors: dict[int, str]

@@ -19,7 +19,7 @@ from connectors.core.functions.bad_rows import Decoded
 from connectors.core.functions.columns import offsets
 
 MOST_BYTES: Final = 1 << 30
-"""The most bytes that the values of a batch may take, beside what each row takes whatever is in it."""
+"""The most bytes that the values of a batch may take, besides the fixed bytes of each row."""
 _TIMES: Final = 4
 """Large messages may take that many times their own bytes, where that is more."""
 _LARGEST_COLUMN: Final = (1 << 31) - 1

@@ -28,7 +28,7 @@ def probe_command(python: str, program: str) -> list[str]:
 
 
 def python_environment(paths: Iterable[str] | None = None) -> dict[str, str]:
-    """Return this process's environment, in which a child finds the pack also where it is not installed.
+    """Return an environment with which a child finds the pack even if it is not installed.
 
     Args:
         paths: of the child's ``PYTHONPATH``, instead of this process's; empty ones, which Python takes for the present
@@ -39,7 +39,7 @@ def python_environment(paths: Iterable[str] | None = None) -> dict[str, str]:
 
 
 def importing_environment() -> dict[str, str]:
-    """Return this process's environment, in which a child also finds what this process finds, as by ``addPyFile``.
+    """Return an environment with which a child finds what this process finds, such as files of ``addPyFile``.
 
     What PYTHONPATH names is meant, also where that is the present folder, which is left out otherwise.
     """

@@ -1,6 +1,6 @@
 """Parses JSON Schemas and finds what their ``$ref`` point to, within the schema and the references of a registry.
 
-Nothing is fetched by its URL: a reference is a part of the same schema, or of one that the registry lists for it.
+Nothing is fetched by its URL: a reference is a part of the same schema, or of a schema that the registry lists for it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _base_of(value: object, base: str) -> str:
 
 
 def _joined(base: str, reference: str) -> str:
-    """Return a reference as seen from a base; also from one that is no URL, such as a name or an URN."""
+    """Return a reference as seen from a base; the base may be a name or a URN instead of a URL."""
     if not reference:
         return base
     try:

@@ -52,7 +52,7 @@ class Shape:
         scale: digits after the point of a decimal, and `precision` all of them.
         properties: the properties of an object.
         items: the items of an array, the other properties of an object, or the alternatives of a choice.
-        schemas: the identities of the schemas that say so, by which a schema that holds itself is found.
+        schemas: the identities of the schemas that say so, to find a schema that holds itself.
     """
 
     kind: str

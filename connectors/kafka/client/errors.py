@@ -116,7 +116,7 @@ class ConnectionErrors:
 
     Attributes:
         refusal: the last refused authentication: of the present call, for a client that has worked; of its whole life,
-            for one that never has. The refusal of an expired token does not count: a renewed one may be accepted.
+            for a client that never has. The refusal of an expired token does not count: a renewed one may be accepted.
     """
 
     def __init__(self) -> None:

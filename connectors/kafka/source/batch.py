@@ -56,7 +56,7 @@ class Bounds:
         return allows(self.filters, topic=partition.topic, partition=partition.partition)
 
     def cut(self, ranges: Iterable[OffsetRange], lookup: KafkaLookup) -> list[OffsetRange]:
-        """Return the parts of ranges, with numbers at both ends, in which records can match."""
+        """Return the parts of ranges that can have matching records, with numbers at both ends."""
         parts = [replace(part, start=max(part.start, self.first), end=min(part.end, self.end)) for part in ranges]
         if self.since is None:
             return parts

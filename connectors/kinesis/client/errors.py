@@ -114,6 +114,6 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
 
 
 def credentials_error(error: BaseException) -> CredentialsError:
-    """Build the error for one that is not botocore's own: a missing file, a program that returns nonsense."""
+    """Build the error for an exception that isn't botocore's own: a missing file, a program that returns nonsense."""
     what = f"Finding credentials failed: {type(error).__name__}{aws.cleaned(str(error))}"
     return CredentialsError(CREDENTIALS, what)

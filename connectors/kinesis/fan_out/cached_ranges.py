@@ -260,7 +260,7 @@ class SpoolIndex:
         return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root)
 
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
-        """Read the new segments of a fetcher, of which ``newest`` existed; return the shards that they have."""
+        """Read the segments of a fetcher after ``newest``; return the shards that they have."""
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
         first = self._next.get(fetcher, 0)
         new = sorted({number for name in names if NUMBER_NAME.fullmatch(name) and (number := int(name)) >= first})

@@ -198,7 +198,7 @@ class KinesisFetch(FetchTarget[SubscribedRecords, Begins]):
 
 
 def _runs(fetched: Sequence[SubscribedRecords]) -> list[list[SubscribedRecords]]:
-    """Group deliveries by shard into runs, in which each begins where the one before ended."""
+    """Group deliveries by shard into runs; in a run, each begins where the previous one ended."""
     runs: list[list[SubscribedRecords]] = []
     for delivery in sorted(fetched, key=lambda delivery: delivery.order.key):
         last = runs[-1][-1] if runs else delivery

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _IN_FLIGHT: Final = 4
 """Requests of a task on their way at a time, of up to 5 MB each: with one, a task would wait for most of its time."""
 LANES: Final = 10
-"""Keys, or shards, of which a task puts records at a time with ``ordered``."""
+"""Keys, or shards, whose records a task puts at a time with ``ordered``."""
 _MOST_RECORDS: Final = 500
 """The service's limit for one PutRecords."""
 _LEAST_BYTES: Final = 5 << 20

@@ -65,7 +65,7 @@ _PASSED_ON: Final = 0.2
 """Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
 _LONGEST_PAUSE: Final = 1.0
 _LONG_MS: Final = 5000
-"""Of arrivals in a shard: a batch with as much takes seconds, in which those that are not in it are not read."""
+"""Of arrivals in a shard: a batch with as much takes seconds, and other shards aren't read meanwhile."""
 _SEARCH_SECONDS: Final = 5.0
 """How long such a batch waits for the ends of other shards."""
 _COUNTED_RECORDS: Final = 10_000

@@ -244,7 +244,7 @@ def interleaved(
 
 
 class _Range:
-    """The rows of one range, of which the next batch is made ahead."""
+    """The rows of one range; the next batch is made ahead."""
 
     def __init__(self, pool: ThreadPoolExecutor, batches: Iterator[pa.RecordBatch]) -> None:
         self._pool = pool

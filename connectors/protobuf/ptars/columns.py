@@ -298,7 +298,7 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
 
 
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
-    """Return the messages, of these lengths, of which ptars may not have read every byte.
+    """Return the messages, of these lengths, that ptars may not have read to the last byte.
 
     What it passes over can hide in any slack: of a packed list of fixed numbers, the rest that is no number may be one
     byte.

@@ -61,7 +61,7 @@ class _Builder:
                 entry.field[-1].name = name
                 entry.field[-1].proto3_optional = False
             if entry.field[0].type == F.TYPE_BYTES:
-                # A key cannot be bytes; ptars raises for one that is not UTF-8, and upb reads that message.
+                # A key cannot be bytes; ptars raises for a key that isn't UTF-8, and upb reads that message.
                 entry.field[0].type = FieldDescriptorProto.TYPE_STRING
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".connectors.{owner.name}.{entry.name}"

@@ -120,7 +120,7 @@ def _form(field: FieldPlan) -> FieldPlan:
     if field.kind is ValueKind.MESSAGE and field.shape is not Shape.MAP:
         children = tuple(sorted(map(_form, _used(children)), key=lambda child: child.number))
     elif field.shape is Shape.MAP:
-        # Entries, of which key and value are always written, as Java does; ptars leaves zeros out of a map.
+        # Entries always have key and value, as in Java; ptars leaves zeros out of a map.
         entry = (dataclasses.replace(_form(child), presence=True, zero_is_absent=False) for child in children)
         return dataclasses.replace(field, shape=Shape.REPEATED, children=tuple(entry))
     elif field.kind is ValueKind.WRAPPER:

@@ -154,7 +154,7 @@ class EnumPlan:
 
     @property
     def longest(self) -> int:
-        """The bytes of the longest name, also of one that Java makes up."""
+        """The bytes of the longest name, including names that Java makes up."""
         return max(len(self.text(-(1 << 31))), *map(len, self.numbers), 0)
 
     def text(self, number: int) -> str:

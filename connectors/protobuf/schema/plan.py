@@ -149,7 +149,7 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """The whole tree, by which a message is decoded.
+    """The whole tree for decoding a message.
 
     Fields are dropped that have no column and still decide about others or about the row: members of a oneof, and
     required messages.

@@ -72,7 +72,7 @@ _ROWS_AT_ONCE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that a sink reads, by their names; None for one that is absent.
+    """The columns that a sink reads, by their names; None for an absent column.
 
     `topic` is the full path of the topic of all rows; None takes the column. `project` is that of topics that are
     given by their ids.

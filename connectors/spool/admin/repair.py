@@ -112,7 +112,7 @@ def old_place(path: str) -> str | None:
 
 
 def wipe(path: str, access: StoreAccess | None = None) -> Wiping:
-    """Delete the files of a spool, and nothing else; also of one that an interrupted wiping has left.
+    """Delete the files of a spool, and nothing else; also of a spool that an interrupted wiping has left.
 
     The identity goes first, so that no query uses what a crash leaves. A file tells the next wiping that this was a
     spool. Raises `SpoolInUseError` if a query or a fetcher uses it, `SpoolError` if there is no spool.

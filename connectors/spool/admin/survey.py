@@ -312,5 +312,5 @@ def is_spool_file(store: Store, name: str) -> bool:
 
 
 def is_there(location: str) -> bool:
-    """Return whether a location may have a spool: an existing folder, or any URL, of which only a request can tell."""
+    """Return whether a location may have a spool: an existing folder, or any URL, since only a request can tell."""
     return "://" in location or Path(location).is_dir()

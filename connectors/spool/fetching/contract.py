@@ -188,7 +188,7 @@ class IntakeObserver(Protocol):
         """Note that a segment is durable; its rows are not acked yet."""
 
     def disk_changed(self, error: OSError | None) -> None:
-        """Note why the disk refuses data, or by None that it takes data again."""
+        """Note why the disk refuses data; None if it accepts data again."""
 
     def failed(self, error: BaseException) -> None:
         """End this process: a thread has ended with an error."""

@@ -65,7 +65,7 @@ _MALLOC: Final = {
 """How a fetcher allocates memory (glibc; others ignore it): from one arena, reused rather than returned.
 
 By default each piece of 100 KB to some MB is mapped again, with its page faults, and the arenas of many threads hold
-twice as much. Measured at 100 B a message: 1.6 instead of 2.2 us of processor time, and 400 instead of 800 MB resident.
+twice as much. At 100 B per message: 1.6 instead of 2.2 us of processor time, and 400 instead of 800 MB resident.
 """
 
 

@@ -46,7 +46,7 @@ class FetchPlan:
         publish_period: seconds: the shortest time between two publications and, unless one is still under way, the
             longest that a row waits for its own.
         segment_bytes, segment_rows: size at which a segment is published at once.
-        max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
+        max_held_bytes, max_held_rows: received and not durable; at these limits reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
         access: the JSON of a `StoreAccess`.
         share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the

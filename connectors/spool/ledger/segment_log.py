@@ -324,7 +324,7 @@ class SegmentLog(Sequence[SegmentEntry]):
         return names.union(*(manifest.fetchers(self._freed_of(manifest)) for manifest in self._manifests))
 
     def folded(self, most: int = MOST_ENTRIES) -> SegmentLog:
-        """Return the log with all entries in manifests, of which those without a name have to be written.
+        """Return the log with all entries in manifests; those without a name have to be written.
 
         New entries join the manifests before them that are no larger than they are together. So an entry is written
         some times, however many there are, and few manifests are small. One has `most` entries.

@@ -104,7 +104,7 @@ class LedgerState:
         return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
 
     def between(self, first: int, end: int) -> list[SegmentEntry]:
-        """Return the segments with rows between two positions; decode no others, of which there may be a million."""
+        """Return the segments with rows between two positions; decode no others, since there may be a million."""
         from_first = range(bisect_right(self.segments, first, key=lambda entry: entry.end), len(self.segments))
         return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 

@@ -1,4 +1,4 @@
-"""Keys of message ids, by which the spool recognises duplicates (rule R8).
+"""Keys of message ids; the spool recognizes duplicates by them (rule R8).
 
 The key of an id that is a canonical decimal number (ASCII digits, no leading zero, below 2^64) is that number: 8 bytes.
 Every other id, and every value of another name space (`OtherIds`), has a BLAKE2b hash of 128 bits under a key of the
@@ -36,7 +36,7 @@ Hashes = npt.NDArray[np.bytes_]
 
 @dataclass(frozen=True, slots=True)
 class OtherIds:
-    """Values of an attribute by which rows are duplicates, though their ids differ: strings, one a row, or null.
+    """Values of an attribute by which rows are duplicates, though their ids differ: strings, one per row, or null.
 
     Equal values of different attributes are unrelated.
     """
@@ -86,8 +86,8 @@ class IdKeys:
 def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> IdKeys:
     """Return the keys of rows.
 
-    `ids` are strings without nulls, one a row; `hash_key` is the spool's, 16 bytes. With `other` rows are duplicates by
-    those values as well; where there is none the id alone counts.
+    `ids` are strings without nulls, one per row; `hash_key`, 16 bytes, is the spool's. With `other`, rows with
+    equal values are duplicates too; where there is none, the id alone counts.
     """
     rows = len(ids)
     canonical = _canonical(ids)

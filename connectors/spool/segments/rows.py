@@ -28,7 +28,7 @@ class RowSchema:
     """The columns of rows, and the version that counts their changes, from 1 on.
 
     A column that an older segment lacks has its value in `defaults`, else null. With `all_present` such a segment
-    cannot be read: for a cache, of which the rows must be those that the service would give.
+    cannot be read: for a cache, whose rows must be those that the service would give.
     """
 
     version: int

@@ -133,7 +133,7 @@ class Store(Protocol):
         """Make durable which names a folder holds: those that another process made or removed may not be yet."""
 
     def overwrite(self, name: str, data: bytes) -> None:
-        """Write a file durably, also in the place of one that is there; a reader finds one of the two, whole."""
+        """Write a file durably, replacing an existing one; a reader finds one of the two, whole."""
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         """Return a whole file and its version; None if it is absent."""

@@ -49,7 +49,7 @@ class FileAges:
         self._folders: dict[str, tuple[float, dict[str, float]]] = {}
 
     def age(self, name: str) -> float:
-        """Return the seconds since a file was written; 0 for one that did not exist. OSError: the store is silent."""
+        """Return the seconds since a file was written; 0 if it did not exist. OSError: the store is silent."""
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:
             # Before the list, so that an age is rather too low.

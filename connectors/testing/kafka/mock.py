@@ -119,7 +119,7 @@ class MockKafka:
         )
 
     def delay(self, milliseconds: int, broker: int = 1) -> None:
-        """Have a broker, of which the first is 1, answer each request so much later."""
+        """Delay each response of a broker; the first broker is 1."""
         self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds)
 
     def count_requests(self) -> None:

@@ -48,7 +48,7 @@ class KinesisRuntime:
         self._timer_due: int | None = None
 
     def start(self, ports: list[tuple[int, ssl.SSLContext | None]], handler: Handler) -> list[int]:
-        """Listen on ports of 127.0.0.1, with TLS where there is a context; gives the ports, of which 0 was any.
+        """Listen on ports of 127.0.0.1, with TLS where there is a context; gives the ports; 0 asks for any.
 
         Raises:
             OSError: a port is taken.

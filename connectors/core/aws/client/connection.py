@@ -36,7 +36,7 @@ class AwsService:
     Attributes:
         name: as botocore names it.
         where: what its options are of, in errors.
-        credentials_error: builds the error for one that is not botocore's own, of what finds credentials.
+        credentials_error: builds the error for an exception of a credential provider that isn't botocore's own.
         connect_seconds: how long a connection may take.
         read_seconds: how long the service may be silent.
         is_read: whether a hook has taken the body of a response, by what it has put beside it.

@@ -96,7 +96,7 @@ def _service_error(operation: str, what: str, response: Mapping[str, Any], role:
 
 
 def _client_error(operation: str, what: str, error: BaseException) -> ConnectorError:
-    """Build the error for one that botocore raises without a response of the service."""
+    """Build the error for an exception that botocore raises without a response of the service."""
     why, failure = f"{operation} failed: {type(error).__name__}{aws.cleaned(str(error))}", aws.client_failure(error)
     if failure is aws.ClientFailure.CERTIFICATE:
         return aws.certificate_error(why, _REGISTRY)

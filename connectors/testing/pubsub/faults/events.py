@@ -15,7 +15,7 @@ class EventKind(StrEnum):
     """The kinds of events; each value is the text that stands in `Event.kind`."""
 
     PUBLISH = "publish"
-    """A message was published (one event a message, whatever the number of subscriptions)."""
+    """A message was published (one event per message, whatever the number of subscriptions)."""
     DELIVER = "deliver"
     """A message was handed to a stream or a Pull; written before its bytes leave the server."""
     ACK = "ack"
@@ -83,7 +83,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Events that happened together, kept as one: a batch costs one record, not one object a message."""
+    """Events that happened together, kept as one: a batch costs one record, not one object per message."""
 
     first_index: int
     monotonic_ns: int

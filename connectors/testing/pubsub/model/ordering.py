@@ -26,7 +26,7 @@ class _Key:
         self.sent: deque[Entry] = deque()
         self.waiting: deque[Entry] = deque()
         self.client = ""
-        """Who has what is sent."""
+        """The client that holds the sent messages."""
 
 
 class KeyOrder:
