@@ -58,6 +58,38 @@ _DATABRICKS_COLUMNS = {
     "publishTimestampInMillis": "when the service received it, in milliseconds since 1970",
 }
 
+_EXAMPLES = {
+    "pubsub": """events = (spark.readStream.format("pubsub")
+          .option("projectId", "shop").option("subscriptionId", "orders")
+          .option("spoolLocation", "/data/spool/orders")
+          .load())""",
+    "kafka_py": """orders = (spark.readStream.format("kafka_py")
+          .option("kafka.bootstrap.servers", "broker:9092").option("subscribe", "orders")
+          .load())""",
+    "kinesis": """orders = (spark.readStream.format("kinesis")
+          .option("streamName", "orders").option("region", "eu-west-1")
+          .load())""",
+}
+
+
+def _beginning(name: str, *promised: str) -> list[str]:
+    """Return how the page of a format begins: what it has, an example, where guarantees are."""
+    return [
+        f"# `{name}`: options and columns",
+        "",
+        f"Every option and column of `{name}`, from the code (`./dev docs`); first those that a first job needs.",
+        "",
+        "```python",
+        _EXAMPLES[name],
+        "```",
+        "",
+        *promised,
+        "",
+        "## Options",
+        "",
+    ]
+
+
 _COLUMN_HEAD = ("| column | type | meaning |", "|---|---|---|")
 _ALL = "stream, batch, write"
 _PUBSUB_GROUPS = (
@@ -226,13 +258,10 @@ def _pubsub() -> str:
     )
     return "\n".join(
         [
-            "# `pubsub`: options and columns",
-            "",
-            "Generated from the code by `./dev docs`. What is promised: [the spool](../explanation/spool.md) and",
-            "[the sink](../explanation/pubsub-sink.md).",
-            "",
-            "## Options",
-            "",
+            *_beginning(
+                "pubsub",
+                "What is promised: [the spool](../explanation/spool.md) and [the sink](../explanation/pubsub-sink.md).",
+            ),
             "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`. The sink takes `projectId`, `credentialsFile`, `endpoint` and",
             "`allowInsecure` too.",
@@ -304,13 +333,11 @@ def _kafka() -> str:
     ]
     return "\n".join(
         [
-            "# `kafka_py`: options and columns",
-            "",
-            "Generated from the code by `./dev docs`. What is promised: [the behaviours](../explanation/kafka.md) and",
-            "[exactly-once writes](../explanation/kafka-exactly-once.md).",
-            "",
-            "## Options",
-            "",
+            *_beginning(
+                "kafka_py",
+                "What is promised: [source and sink](../explanation/kafka.md) and",
+                "[exactly-once writes](../explanation/kafka-exactly-once.md).",
+            ),
             "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
             "with `kafka.` is a setting of librdkafka; settings of the JVM client are",
             "[translated](../how-to/spark-kafka-settings.md#settings-that-begin-with-kafka) where possible.",
@@ -376,13 +403,11 @@ def _kinesis() -> str:
     )
     return "\n".join(
         [
-            "# `kinesis`: options and columns",
-            "",
-            "Generated from the code by `./dev docs`. What is promised: [the source](../explanation/kinesis.md) and",
-            "[the sink](../explanation/kinesis-sink.md).",
-            "",
-            "## Options",
-            "",
+            *_beginning(
+                "kinesis",
+                "What is promised: [the source](../explanation/kinesis.md) and",
+                "[the sink](../explanation/kinesis-sink.md).",
+            ),
             "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
             *table,
@@ -407,7 +432,10 @@ def _kinesis() -> str:
 
 
 def _protobuf() -> str:
-    table, details = option_pages(Declared(ProtobufOptions, _PROTOBUF_GROUPS))
+    table, details = option_pages(
+        Declared(ProtobufOptions, _PROTOBUF_GROUPS),
+        first="mode on.error emit.default.values enums.as.ints unwrap.primitive.wrapper.types",
+    )
     registry, registry_details = option_pages(Declared(RegistryOptions, _REGISTRY_GROUPS))
     glue, glue_details = option_pages(Declared(GlueOptions, _GLUE_GROUPS))
     return "\n".join(
@@ -415,8 +443,8 @@ def _protobuf() -> str:
             "# `from_protobuf` and `to_protobuf`",
             "",
             "<!-- blocks not run: signatures -->",
-            "Generated from the code by `./dev docs`. What is promised, with the test of each:",
-            "[behaviours](protobuf-behaviours.md).",
+            "Convert protobuf columns: signatures and every option, from the code (`./dev docs`). What is promised:",
+            "[behaviours](protobuf-behaviours.md), with tests.",
             "",
             "```python",
             "from connectors.protobuf import from_protobuf, to_protobuf",
@@ -464,13 +492,17 @@ def _protobuf() -> str:
 
 
 def _avro() -> str:
-    table, details = option_pages(Declared(AvroOptions, _AVRO_GROUPS), Declared(SubjectOptions, _AVRO_WRITE_GROUPS))
+    table, details = option_pages(
+        Declared(AvroOptions, _AVRO_GROUPS),
+        Declared(SubjectOptions, _AVRO_WRITE_GROUPS),
+        first="mode on.error avroSchema topic auto.register.schemas",
+    )
     return "\n".join(
         [
             "# `from_avro` and `to_avro`",
             "",
             "<!-- blocks not run: signatures -->",
-            "Generated from the code by `./dev docs`.",
+            "Convert Avro columns: signatures, differences from Spark's own, options, from the code (`./dev docs`).",
             "",
             "```python",
             "from connectors.avro import from_avro, to_avro",
@@ -564,13 +596,16 @@ def _avro() -> str:
 
 
 def _json() -> str:
-    table, details = option_pages(Declared(JsonOptions, _JSON_GROUPS))
+    table, details = option_pages(
+        Declared(JsonOptions, _JSON_GROUPS),
+        first="mode on.error columnNameOfCorruptRecord dateFormat timestampFormat",
+    )
     return "\n".join(
         [
             "# `from_json_registry` and `to_json_registry`",
             "",
             "<!-- blocks not run: signatures -->",
-            "Generated from the code by `./dev docs`.",
+            "Convert JSON in a registry's frames: signatures, rules and options, from the code (`./dev docs`).",
             "",
             "```python",
             "from connectors.json import from_json_registry, to_json_registry",
