@@ -65,7 +65,7 @@ class SpoolConnector(ABC, Generic[S]):
         target: the `FetchTarget` of the service as ``MODULE:CLASS``. It is called with `Feed.settings` and a
             `FetchContext`, in a process of its own.
         offset_column, source_column, time_column: the columns with the position, the name of the source and the publish
-            time, by which filters of a batch read leave rows out; empty if there is none.
+            time; filters of a batch read use them; empty if there is none.
     """
 
     format: ClassVar[str]
