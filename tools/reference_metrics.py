@@ -36,6 +36,7 @@ _UNITS: Final = {
     "started_timestamp_seconds": "seconds since 1970",
     "rows": "rows",
     "batches": "batches",
+    "bad_records": "records",
     "batch_seconds": "seconds",
     "rows_per_second": "rows per second",
     "batch": "none",

@@ -22,10 +22,11 @@ from connectors.core.functions.columns import selected
 from connectors.core.processes.pool import Cache
 from connectors.registry.frames import ID_END
 from connectors.registry.glue.options import AnyRegistryOptions
-from connectors.registry.kinds import Frame, frame_hint, kind_of
+from connectors.registry.kinds import Frame, frame_hint, kind_of, origin_of
 from connectors.registry.rules import Migrations
 
 _CODECS: Final = 128  # calls whose decoders or encoders a worker retains
+_MALFORMED: Final = "MALFORMED_AVRO_MESSAGE"
 _codecs: Final = Cache(_CODECS)
 
 
@@ -57,7 +58,8 @@ class DecodeCall:
         decoded = decoder.decode(column, headers) if isinstance(decoder, FramedDecoder) else decoder.decode(column)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
-        return present(decoded, column, self.options, "Avro", self._hint, _malformed)
+        origin = origin_of(_MALFORMED, self.registry, is_key=self.is_key)
+        return present(decoded, column, self.options, "Avro", self._hint, _malformed, origin=origin, headers=headers)
 
     @property
     def decoder(self) -> BoundedDecoder[AvroDecoder] | FramedDecoder:
@@ -90,7 +92,7 @@ class DecodeCall:
 
 def _malformed(where: str, action: str) -> AvroDataError:
     what = "Malformed records are detected in record parsing. Current parse mode: FAILFAST"
-    return AvroDataError("MALFORMED_AVRO_MESSAGE", what, where, action)
+    return AvroDataError(_MALFORMED, what, where, action)
 
 
 @dataclass(frozen=True, slots=True)

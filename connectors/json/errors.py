@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from connectors.core.errors import ConnectorError
 from connectors.core.functions.bad_rows import FunctionAnalysisError
+
+MALFORMED: Final = "MALFORMED_JSON_MESSAGE"
 
 
 class JsonError(ConnectorError):

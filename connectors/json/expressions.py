@@ -26,10 +26,11 @@ from connectors.json.conversions import (
     struct_of,
     with_once,
 )
+from connectors.json.errors import MALFORMED
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
-_FAILED: Final = "[MALFORMED_JSON_MESSAGE] A message is no JSON of the columns of its schema"
+_FAILED: Final = f"[{MALFORMED}] A message is no JSON of the columns of its schema"
 _NO_JSON: Final = "is no JSON of the columns of the schema"
 _DIGITS: Final = r"""["'][-+.,\\\p{Nd}]"""  # Spark reads a text of digits for a decimal, with commas in it
 _BEGINS: Final = r"(?<![^\s:\[,]..)"  # else most texts that end before a comma look like such a text
@@ -77,23 +78,36 @@ def spark_type(column: JsonColumn, *, as_read: bool = False) -> spark.DataType:
     return _SCALARS[column.kind]
 
 
-def decoded_json(text: Column, column: JsonColumn, options: JsonOptions, error: Column | None = None) -> Column:
+def decoded_json(
+    text: Column,
+    column: JsonColumn,
+    options: JsonOptions,
+    facts: Mapping[str, Column] | None = None,
+    subject: str | None = None,
+) -> Column:
     """Return what a column of JSON holds; with an error column STRUCT<value, error>.
 
     Args:
         text: the JSON.
         column: what is read.
         options: those of the call.
-        error: why there is no text, if there is an error column. Else `error` says why a text is no JSON of the
-            columns.
+        facts: what is known of a row, if there is an error column: ``error``, why there is no text, and for an error
+            with details ``schema``, the id of its schema. Where `error` is NULL, the result says why a text is no JSON
+            of the columns.
+        subject: of the call, for an error with details.
     """
-    if error is None:
-        decoding = _Decoding(column, options, text, None)
+    if facts is None:
+        decoding = _Decoding(column, options, text)
         if not decoding.uses_text_again():
             return decoding.decoded()
-        return with_once(text, lambda message: _Decoding(column, options, message, None).decoded())
-    both = F.struct(text.alias("text"), error.alias("error"))  # since no function that Spark calls may have a UDF in it
-    return with_once(both, lambda message: _Decoding(column, options, message["text"], message["error"]).decoded())
+        return with_once(text, lambda message: _Decoding(column, options, message).decoded())
+    # Since no function that Spark calls may have a UDF in it.
+    row = F.struct(text.alias("text"), *(value.alias(name) for name, value in facts.items()))
+
+    def decoded(message: Column) -> Column:
+        return _Decoding(column, options, message["text"], {name: message[name] for name in facts}, subject).decoded()
+
+    return with_once(row, decoded)
 
 
 def _read(text: Column, column: JsonColumn, options: Mapping[str, str], corrupt: str | None = None) -> Column:
@@ -119,8 +133,16 @@ class _Decoding:
     Whatever is used twice is bound by `with_once`, and nothing else is: each costs time.
     """
 
-    def __init__(self, column: JsonColumn, options: JsonOptions, text: Column, error: Column | None) -> None:
-        self._column, self._options, self._text, self._error = column, options, text, error
+    def __init__(
+        self,
+        column: JsonColumn,
+        options: JsonOptions,
+        text: Column,
+        facts: Mapping[str, Column] | None = None,
+        subject: str | None = None,
+    ) -> None:
+        self._column, self._options, self._text = column, options, text
+        self._facts, self._subject = facts or {}, subject
         unused = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
         # Given in any case: else a property may have the name that Spark takes by default.
         self._for_spark = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
@@ -198,9 +220,20 @@ class _Decoding:
         if not self._options.error_column:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
-        first = [] if self._error is None else [self._error]
-        error = F.coalesce(*first, no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
+        error = F.coalesce(self._facts["error"], no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
+        if self._options.error_details:
+            error = with_once(error, self._details)
         return F.struct(whole.alias("value"), error.alias("error"))
+
+    def _details(self, reason: Column) -> Column:
+        code = F.nullif(F.regexp_extract(reason, r"^\[([A-Z0-9_]+)\] ", 1), F.lit(""))
+        details = {
+            "code": F.coalesce(code, F.lit(MALFORMED)),
+            "reason": reason,
+            "schema": self._facts["schema"],
+            "subject": F.lit(self._subject).cast("string"),
+        }
+        return F.when(reason.isNotNull(), F.struct(*(value.alias(name) for name, value in details.items())))
 
     def _no_json(self, row: Column) -> Column:
         if self._corrupt:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
-from pyspark.sql.types import IntegerType
+from pyspark.sql.types import DataType, IntegerType, StructType
 
 from connectors.core.errors import OptionError
 from connectors.core.functions.calls import active_session, function_of, is_case_sensitive
@@ -78,7 +78,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
         raise not_supported(what, "Give the columns a schema of their own with {} for these, so that they are VARIANT.")
     _check_corrupt_record(column, parsed)
-    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column, reader)
+    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column, parsed.error_details, reader)
     message = F.col(data) if isinstance(data, str) else data
     return named(_decoded(message, call, parsed, headers), "from_json_registry", data)
 
@@ -123,7 +123,11 @@ def to_json_registry(
 
 
 def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: ColumnOrName | None) -> Column:
-    read = function_of(call, options.result_type(IntegerType()), active_session(), headers=headers is not None)
+    kind: DataType = IntegerType()
+    if call.error_column:
+        kind = StructType().add("value", kind).add("error", "string")
+        kind = kind.add("schema", "string") if call.details else kind
+    read = function_of(call, kind, active_session(), headers=headers is not None)
     prefix = F.substring(message, 1, PREFIX_BYTES)
     frame = read(prefix) if headers is None else read(prefix, headers)
     begin = frame.getField("value") if call.error_column else frame
@@ -131,7 +135,8 @@ def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: Co
     text = F.try_validate_utf8(payload) if options.permissive else F.validate_utf8(payload)
     if not call.error_column:
         return decoded_json(text, call.column, options)
-    return F.when(message.isNotNull(), decoded_json(text, call.column, options, frame.getField("error")))
+    facts = {name: frame.getField(name) for name in (("error", "schema") if call.details else ("error",))}
+    return F.when(message.isNotNull(), decoded_json(text, call.column, options, facts, call.registry.named_subject))
 
 
 def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents, Migrations | None]:

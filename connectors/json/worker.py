@@ -8,10 +8,10 @@ from typing import ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.functions.bad_rows import Decoded, binary_column, with_errors
-from connectors.core.functions.columns import validity_of
+from connectors.core.functions.bad_rows import Decoded, binary_column, error_texts, text_column, with_errors
+from connectors.core.functions.columns import bitmap, struct_array, validity_of
 from connectors.core.processes.pool import Cache
-from connectors.json.errors import JsonAnalysisError, JsonDataError
+from connectors.json.errors import MALFORMED, JsonAnalysisError, JsonDataError
 from connectors.json.registry import JsonRegistry, RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, difference
 from connectors.registry.frames import GUID_END, WriterSchemas, find_frames
@@ -43,21 +43,31 @@ class FrameCall:
     is_key: bool = False
     permissive: bool = True
     error_column: bool = False
+    details: bool = False
     reader: Migrations | None = None
 
     def __call__(self, prefixes: pa.Array, headers: pa.Array | None = None) -> pa.Array:
-        """Return the places, or with `error_column` STRUCT<value, error>."""
+        """Return the places, or with `error_column` STRUCT<value, error>, or with `details` that and the schema."""
         column = binary_column(prefixes, self.function)
         reader = _readers.get(self, lambda: FrameReader(self, registry_of(self.registry)))
         decoded = reader.decode(column, headers)
         if decoded.errors and not self.permissive:
             row = min(decoded.errors)
             raise JsonDataError(
-                "MALFORMED_JSON_MESSAGE",
+                MALFORMED,
                 "Malformed records are detected in record parsing. Current parse mode: FAILFAST",
                 f"row {row} of the batch: {decoded.errors[row]}",
             )
-        return with_errors(decoded, column, lambda _: "") if self.error_column else decoded.values
+        if not self.error_column:
+            return decoded.values
+        both = with_errors(decoded, column, text_column(error_texts(decoded, column, lambda _: ""), len(column)))
+        if not self.details:
+            return both
+        find = find_frames(column, headers, is_key=self.is_key)
+        schemas = pa.array([str(schema) for schema in find.schemas], pa.string())
+        named = schemas.take(pa.array(find.which, mask=find.which < 0))
+        kind = pa.struct([*both.type, pa.field("schema", pa.string())])
+        return struct_array(kind, [both.field(0), both.field(1), named], len(column), bitmap(validity_of(column)))
 
 
 class FrameReader:

@@ -19,6 +19,7 @@ from connectors.core.datasource import (
     Partition,
     StreamReader,
     StreamWriter,
+    TaskWriter,
 )
 from connectors.core.errors import OptionError, ServiceUnavailableError, SourceGoneError
 from connectors.core.formats import connector_named
@@ -122,24 +123,7 @@ def _check_soon(client: ClientSettings, option: str, topic: str) -> None:
         _log.warning("[RETRYING] The topic was not checked: %s", error)
 
 
-class KafkaBatchWriter(BatchWriter):
-    """Writes a batch, at least once: a task that runs again writes its rows again."""
-
-    connector = _KAFKA
-
-    def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
-        self._client = options.client
-        self._columns = columns
-
-    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
-        from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - readers do without
-
-        return CommitMessage(produce_batches(batches, self._columns, self._client))
-
-
-class KafkaStreamWriter(StreamWriter):
-    """Writes a stream, at least once or exactly once."""
-
+class _KafkaWriter(TaskWriter):
     connector = _KAFKA
 
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
@@ -149,6 +133,34 @@ class KafkaStreamWriter(StreamWriter):
         self._columns = columns
         attempt = secrets.token_hex(8)  # each planned batch gets a name of its own
         self._exactly_once = ExactlyOnce(options, columns, attempt) if options.exactly_once else None
+
+    def _finish(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+        """Check, for exactly once, that no more partitions than these have written the batch; see `finish_batch`."""
+        from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch  # noqa: PLC0415 - as above
+
+        if self._exactly_once is None:
+            return
+        written = [message for message in messages if isinstance(message, KafkaCommitMessage)]
+        for query, run in {(message.query, message.query_run) for message in written}:
+            finish_batch(self._exactly_once, query, batch, len(messages), run)
+
+
+class KafkaBatchWriter(_KafkaWriter, BatchWriter):
+    """Writes a batch, at least once, or exactly once for its ``txnAppId`` and ``txnVersion``."""
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
+        from connectors.kafka.sink.writer import produce_batches  # noqa: PLC0415 - readers do without
+
+        if self._exactly_once is None:
+            return CommitMessage(produce_batches(batches, self._columns, self._options.client))
+        return self._exactly_once.write(batches, self._exactly_once.batch_task(), "")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._finish(messages, self._options.txn_version or 0)
+
+
+class KafkaStreamWriter(_KafkaWriter, StreamWriter):
+    """Writes a stream, at least once or exactly once."""
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         from connectors.kafka.sink.exactly_once import query_run  # noqa: PLC0415 - readers do without
@@ -160,14 +172,7 @@ class KafkaStreamWriter(StreamWriter):
         return CommitMessage(produce_batches(batches, self._columns, self._options.client, task))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Check, for exactly once, that no more partitions than these have written the batch; see `finish_batch`."""
-        from connectors.kafka.sink.exactly_once import KafkaCommitMessage, finish_batch  # noqa: PLC0415 - readers do without
-
-        if self._exactly_once is None:
-            return
-        written = [message for message in messages if isinstance(message, KafkaCommitMessage)]
-        for query, run in {(message.query, message.query_run) for message in written}:
-            finish_batch(self._exactly_once, query, batchId, len(messages), run)
+        self._finish(messages, batchId)
 
 
 class KafkaDataSource(ConnectorSource):
@@ -191,16 +196,16 @@ class KafkaDataSource(ConnectorSource):
         return KafkaBatchWriter(*self._plan(schema, streaming=False))
 
     def stream_writer(self, schema: StructType) -> KafkaStreamWriter:
-        """Build the writer of a stream; exactly once, its topics must exist."""
-        options, columns = self._plan(schema, streaming=True)
+        return KafkaStreamWriter(*self._plan(schema, streaming=True))
+
+    def _plan(self, schema: StructType, *, streaming: bool) -> tuple[KafkaWriteOptions, Columns]:
+        """Parse the options; exactly once, the topics must exist."""
+        from connectors.kafka.schema import check_columns  # noqa: PLC0415 - readers do without
+
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=streaming)
+        columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
         if options.exactly_once:
             for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
                 if topic is not None:
                     _check_soon(options.client, option, topic)
-        return KafkaStreamWriter(options, columns)
-
-    def _plan(self, schema: StructType, *, streaming: bool) -> tuple[KafkaWriteOptions, Columns]:
-        from connectors.kafka.schema import check_columns  # noqa: PLC0415 - readers do without
-
-        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=streaming)
-        return options, check_columns(schema, options.topic, timestamps=options.write_timestamps)
+        return options, columns

@@ -12,6 +12,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, Final, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from connectors.bad_records import bad_records_of
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.formats import install_command
 from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
@@ -244,6 +245,12 @@ _OF_ALL: Final[Sequence[_Row[_Query]]] = (
 _OF_QUERIES: Final[Sequence[_Row[_Query]]] = (
     ("rows", _COUNTER, "Input rows since it is watched.", lambda query: query.rows),
     ("batches", _COUNTER, "Batches since it is watched.", lambda query: query.batches),
+    (
+        "bad_records",
+        _COUNTER,
+        "Records that split_bad_records wrote elsewhere, since the driver started.",
+        lambda query: sum(bad_records_of(query.newest.query).values()),
+    ),
     (
         "batch_seconds",
         _GAUGE,

@@ -28,7 +28,7 @@ from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoder, UpbDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
 from connectors.registry.glue.options import AnyRegistryOptions
-from connectors.registry.kinds import Frame, frame_hint
+from connectors.registry.kinds import Frame, frame_hint, origin_of
 from connectors.registry.rules import Migrations
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Engine(StrEnum):
     JVM = "jvm"
 
 
+_MALFORMED: Final = "MALFORMED_PROTOBUF_MESSAGE"
 _codecs: Final = Cache(_CODECS)
 _framed: Final = Cache(_CODECS)
 _schemas: Final = Cache(_SCHEMAS)
@@ -76,7 +77,7 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
 
 
 def _malformed(where: str, action: str) -> ProtobufDataError:
-    return data_error("MALFORMED_PROTOBUF_MESSAGE", failFastMode="FAILFAST", where=where, action=action)
+    return data_error(_MALFORMED, failFastMode="FAILFAST", where=where, action=action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,14 @@ class DecodeCall:
         decoded = self.bounded.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
-        return self.present(decoded, column)
+        return self.present(decoded, column, headers)
 
-    def present(self, decoded: Decoded, messages: pa.BinaryArray) -> pa.Array:
+    def present(self, decoded: Decoded, messages: pa.BinaryArray, headers: pa.Array | None = None) -> pa.Array:
         """Return the column that the user gets; raises MALFORMED_PROTOBUF_MESSAGE for a bad row under FAILFAST."""
-        return present(decoded, messages, self.options, self.message, self._hint, _malformed)
+        origin = origin_of(_MALFORMED, self.registry, is_key=self.is_key)
+        return present(
+            decoded, messages, self.options, self.message, self._hint, _malformed, origin=origin, headers=headers
+        )
 
     def _hint(self, data: bytes) -> str:
         raw = self.options.wire_format is WireFormat.RAW

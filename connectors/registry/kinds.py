@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+
+from connectors.core.functions.bad_rows import Origin
 from connectors.core.processes.pool import Cache
 from connectors.registry.batches import SchemaSource
 from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames
@@ -67,6 +70,19 @@ def retained_registry(options: AnyRegistryOptions, form: Callable[[], SchemaForm
     common = options.for_client()
     registry: SchemaSource[S] = _registries.get((common, form), lambda: kind_of(common).source(common, form()))
     return registry
+
+
+def origin_of(code: str, options: AnyRegistryOptions | None, *, is_key: bool) -> Origin:
+    """Return where bad rows of a call come from; `code` is that of the format's error."""
+    if options is None:
+        return Origin(code)
+    find = kind_of(options).find
+
+    def schemas_of(messages: pa.BinaryArray, headers: pa.Array | None) -> list[str | None]:
+        frames = find(messages, headers, is_key=is_key)
+        return [None if place < 0 else str(frames.schemas[place]) for place in frames.which.tolist()]
+
+    return Origin(code, options.named_subject, schemas_of)
 
 
 def frame_hint(data: bytes, least: Mapping[bytes, int], more: str = "") -> str:

@@ -434,7 +434,7 @@ def known_names() -> frozenset[str]:
     }
     others = {"explicitHashKey"}  # a column that only the sink has
     others |= {"txnAppId", "txnVersion"}  # Delta's
-    others |= {"avroSchemaEvolutionMode"}  # Databricks'
+    others |= {"avroSchemaEvolutionMode", "rescuedDataColumn"}  # Databricks'
     others |= {f"{way}{kind}Avro" for way in ("from", "to") for kind in ("Confluent", "Simple")}  # ABRiS'
     others |= {"downloadReaderSchemaByLatestVersion", "downloadSchemaByLatestVersion"}
     others |= {"allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"}  # of JSON Schema

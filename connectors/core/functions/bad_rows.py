@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,11 +13,12 @@ from pyspark.errors import AnalysisException
 
 from connectors.core.errors import ConnectorError
 from connectors.core.functions.columns import bitmap, struct_array, validity_of
-from connectors.core.functions.options import BadRowOptions
+from connectors.core.functions.options import DETAILS, BadRowOptions
 
 _SHOWN_BYTES: Final = 16
 _ERROR_BYTES: Final = 1000  # an attribute of Pub/Sub, where bad records go with it, takes 1,024
 _DOTS: Final = b"..."
+_CODE: Final = re.compile(r"\[([A-Z0-9_]+)\] ")
 
 
 class BadRowError(Exception):
@@ -75,6 +77,39 @@ def describe_bad_row(row: int, name: str, reason: str, data: bytes) -> str:
     return f"row {row} of the batch as {name}: {_cut(reason, _ERROR_BYTES)}; {shown}"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where bad rows come from.
+
+    Attributes:
+        code: of the error that the first of them would be under FAILFAST.
+        subject: of the registry, as the call names it; None without one.
+        schemas_of: returns the schemas in the frames of messages, given with Kafka's headers: ids, or None.
+    """
+
+    code: str
+    subject: str | None = None
+    schemas_of: Callable[[pa.BinaryArray, pa.Array | None], list[str | None]] | None = None
+
+    def details(self, errors: Mapping[int, str], messages: pa.Array, headers: pa.Array | None) -> pa.StructArray:
+        """Return STRUCT<code, reason, schema, subject> for each message, NULL where there is no error."""
+        rows = sorted(errors)
+        chosen = pa.array(rows, pa.int64())
+        schemas: list[str | None] = [None] * len(rows)
+        if self.schemas_of is not None:
+            schemas = self.schemas_of(messages.take(chosen), None if headers is None else headers.take(chosen))
+        values: list[dict[str, str | None] | None] = [None] * len(messages)
+        for row, schema in zip(rows, schemas, strict=True):
+            code = _CODE.match(errors[row])
+            values[row] = {
+                "code": self.code if code is None else code[1],
+                "reason": errors[row],
+                "schema": schema,
+                "subject": self.subject,
+            }
+        return pa.array(values, pa.struct([(name, pa.string()) for name in DETAILS.names]))
+
+
 def present(
     decoded: Decoded,
     messages: pa.BinaryArray,
@@ -82,6 +117,9 @@ def present(
     name: str,
     hint: Callable[[bytes], str],
     error: Callable[[str, str], ConnectorError],
+    *,
+    origin: Origin,
+    headers: pa.Array | None,
 ) -> pa.Array:
     """Return the column that the user gets; under FAILFAST, raise for the first bad row what `error` makes.
 
@@ -92,22 +130,35 @@ def present(
         name: what messages were read as.
         hint: returns what to do about a bad message; empty where its bytes do not tell.
         error: returns the error for where a row is and what to do.
+        origin: where bad rows come from.
+        headers: Kafka's, if the call has them.
     """
     if decoded.errors and not options.permissive:
         row = min(decoded.errors)
         data = messages[row].as_py()
         raise error(describe_bad_row(row, name, decoded.errors[row], data), hint(data).strip())
-    return with_errors(decoded, messages, hint) if options.error_column else decoded.values
+    if not options.error_column:
+        return decoded.values
+    reasons = error_texts(decoded, messages, hint)
+    if options.error_details:
+        return with_errors(decoded, messages, origin.details(reasons, messages, headers))
+    return with_errors(decoded, messages, text_column(reasons, len(messages)))
 
 
-def with_errors(decoded: Decoded, messages: pa.Array, hint: Callable[[bytes], str]) -> pa.StructArray:
-    """Return STRUCT<value, error>, which is NULL where the message is; `hint` follows the reason in the error."""
-    texts = pa.nulls(len(messages), pa.string())
-    if decoded.errors:
-        reasons = {row: _error_text(reason, hint(messages[row].as_py())) for row, reason in decoded.errors.items()}
-        texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
-    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
-    return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
+def error_texts(decoded: Decoded, messages: pa.Array, hint: Callable[[bytes], str]) -> dict[int, str]:
+    """Return the texts of errors by row; `hint` follows each reason."""
+    return {row: _error_text(reason, hint(messages[row].as_py())) for row, reason in decoded.errors.items()}
+
+
+def text_column(texts: Mapping[int, str], length: int) -> pa.StringArray:
+    """Return a column of texts by row, NULL for all other rows."""
+    return pa.array([texts.get(row) for row in range(length)], pa.string()) if texts else pa.nulls(length, pa.string())
+
+
+def with_errors(decoded: Decoded, messages: pa.Array, errors: pa.Array) -> pa.StructArray:
+    """Return STRUCT<value, error>, which is NULL where the message is."""
+    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", errors.type)])
+    return struct_array(kind, [decoded.values, errors], len(messages), bitmap(validity_of(messages)))
 
 
 def _error_text(reason: str, hint: str) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import Kind, choice
+
+DETAILS: Final = StructType([StructField(name, StringType()) for name in ("code", "reason", "schema", "subject")])
+"""What is said of a row that could not be read."""
 
 
 class Mode(StrEnum):
@@ -26,6 +29,7 @@ class OnError(StrEnum):
 
     NULL = "null"
     COLUMN = "column"
+    DETAILS = "details"
 
 
 def mode_kind(unsupported: Callable[[], Exception]) -> Kind[Mode]:
@@ -47,8 +51,9 @@ class BadRowOptions:
     on_error: OnError = option(
         "on.error",
         choice(OnError),
-        "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
-        "could not be read, in at most 1,000 bytes, and is NULL for the others. Not in Spark.",
+        "column returns STRUCT<value, error> instead of the value alone: error says why a row could not be read, in at "
+        "most 1,000 bytes, and is NULL for the others. With details, error is a STRUCT<code, reason, schema, subject>: "
+        "the schema is the id in the frame, the subject that of the call. Both imply mode=PERMISSIVE. Not in Spark.",
         default="null",
     )
 
@@ -60,11 +65,18 @@ class BadRowOptions:
     @property
     def error_column(self) -> bool:
         """Whether the result is STRUCT<value, error>."""
-        return self.permissive and self.on_error is OnError.COLUMN
+        return self.permissive and self.on_error is not OnError.NULL
+
+    @property
+    def error_details(self) -> bool:
+        """Whether the error is a struct."""
+        return self.permissive and self.on_error is OnError.DETAILS
 
     def result_type(self, values: DataType) -> DataType:
         """Return the type of the column, of the type of its values."""
-        return StructType().add("value", values).add("error", "string") if self.error_column else values
+        if not self.error_column:
+            return values
+        return StructType().add("value", values).add("error", DETAILS if self.error_details else StringType())
 
 
 Options = TypeVar("Options", bound=BadRowOptions)
@@ -73,8 +85,10 @@ Options = TypeVar("Options", bound=BadRowOptions)
 def parse_call_options(kind: type[Options], raw: Mapping[str, str] | None, function: str) -> Options:
     """Parse the options of a call of this function; names in any case, as Spark takes them."""
     options = parse_options(kind, raw or {}, os.environ, function)
-    if options.on_error is OnError.COLUMN and not options.permissive:
+    if options.on_error is OnError.NULL or options.permissive:
+        return options
+    if "mode" in map(str.lower, raw or {}):
         raise conflict(
             function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
         )
-    return options
+    return replace(options, mode=Mode.PERMISSIVE)

@@ -34,6 +34,8 @@ class _KafkaOptions(TypedDict, total=False):
     tokenProvider: str
     topic: str
     transactionalIdPrefix: str
+    txnAppId: str
+    txnVersion: int
     writeTimestamps: bool
 
 class _KinesisOptions(TypedDict, total=False):

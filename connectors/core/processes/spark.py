@@ -61,6 +61,7 @@ __all__ = [
     "reasons_of_spark",
     "require_pandas",
     "run_tasks_on",
+    "running_query",
     "spark_schema",
     "spark_type",
     "tasks_python",
@@ -108,6 +109,12 @@ def classic_context(session: SparkSession | None) -> SparkContext | None:
     """Return the context of a session of Spark Classic; None of Spark Connect, where asking for it is an error."""
     context: SparkContext | None = getattr(session, "_sc", None)
     return context
+
+
+def running_query(session: SparkSession) -> str | None:
+    """Return the id of the streaming query that calls ``foreachBatch``; None of Spark Connect, which does not tell."""
+    context = classic_context(session)
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def jvm_has_class(session: SparkSession | None, name: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
+from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import illegal
 from connectors.kafka.options import jvm_compat as jvm
@@ -37,7 +37,9 @@ _ENGINE_KEYS: Final = {
     "_asyncprogresstrackingoverridesinksupportcheck",
 }
 """Options of Spark's engine that it also hands to sinks."""
-_OF_TRANSACTIONS: Final = {name.lower(): name for name in ("markerTopic", "onMissingMarker", "transactionalIdPrefix")}
+_OF_TRANSACTIONS: Final = {
+    name.lower(): name for name in ("markerTopic", "onMissingMarker", "transactionalIdPrefix", "txnAppId", "txnVersion")
+}
 """Options that do nothing without exactly_once."""
 _SHORT: Final = 200
 _PARTITIONER: Final = re.compile(r"(?:kafkashaded\.)?org\.apache\.kafka\.clients\.producer\.([\w.]+)")
@@ -136,6 +138,21 @@ class KafkaWriteOptions(KafkaClientOptions):
         "id and the partition follow. Change it only after a clean stop: markers of an open batch would not be found.",
         default="kafka_py",
     )
+    txn_app_id: str | None = option(
+        "txnAppId",
+        _PRINTABLE,
+        "For exactly_once in a batch write, as within foreachBatch: the name of what writes, in place of a stream's "
+        "query id. As in Delta Lake.",
+        default=None,
+    )
+    txn_version: int | None = option(
+        "txnVersion",
+        INTEGER,
+        "For exactly_once in a batch write: the number of the batch, which grows from one write to the next. What was "
+        "written under a number is not written again. As in Delta Lake.",
+        default=None,
+        minimum="0",
+    )
     write_timestamps: bool = option(
         "writeTimestamps",
         BOOLEAN,
@@ -183,12 +200,15 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
 def _check_exactly_once(
     options: KafkaWriteOptions, client: Mapping[str, str], engine: Mapping[str, str], *, streaming: bool
 ) -> None:
-    if not streaming:
+    named = [options.txn_app_id is not None, options.txn_version is not None]
+    if not streaming and not all(named):
         raise illegal(
-            "deliveryGuarantee=exactly_once is for streams: a batch write has no number by which a repeated one could "
-            "be recognized",
-            "Leave deliveryGuarantee out.",
+            "deliveryGuarantee=exactly_once is for streams, and for batch writes with a name and a number, which "
+            "recognize a repeated one",
+            "Give txnAppId and txnVersion, or leave deliveryGuarantee out.",
         )
+    if streaming and any(named):
+        raise illegal("txnAppId and txnVersion are for batch writes, and this is a stream", "Leave them out.")
     if engine.get("asyncprogresstrackingenabled", "false").lower() == "true":
         raise illegal(
             "deliveryGuarantee=exactly_once cannot be with asyncProgressTrackingEnabled: batches are not logged, so a "

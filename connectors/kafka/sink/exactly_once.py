@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from connectors.core.datasource import CommitMessage, StreamTask
+from connectors.core.datasource import CommitMessage, StreamTask, current_partition
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.processes.failpoints import failpoint
 from connectors.core.processes.pool import Cache
@@ -114,6 +114,10 @@ class ExactlyOnce:
     def markers(self, query: str) -> Markers:
         return Markers(self.options.client, self.options.transactional_id_prefix, query, self.marker_topic)
 
+    def batch_task(self) -> StreamTask:
+        """Return the task of a batch write that runs now, by the name and number that its options give."""
+        return StreamTask(self.options.txn_app_id or "", self.options.txn_version or 0, current_partition())
+
     def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, query_run: str) -> KafkaCommitMessage:
         """Write the rows of a task, unless an earlier attempt has; after an error nothing of it will be seen."""
         transactional_id = self.markers(task.query).group(task.partition)
@@ -205,6 +209,8 @@ class _TaskWrite:
         high_water = finished.high_water
         if self._task.partition >= high_water > 0:
             return self._task.partition + 1  # more partitions than ever before
+        if self._settings.options.txn_version is not None and finished == Finished(0):
+            return self._task.partition + 1  # batch writes begin at any number
         if finished.comes_before(self._query_run, self._task.batch):
             return high_water  # the marker expired, since no batch had that many partitions for long
         what = (

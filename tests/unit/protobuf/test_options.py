@@ -16,6 +16,7 @@ def test_option_names_are_taken_in_any_case_and_unknown_ones_are_refused() -> No
     with pytest.raises(OptionError, match=r"emit\.default\.values"):
         parse_protobuf_options({"emit.defaults": "true"}, "from_protobuf")
     with pytest.raises(OptionError, match=r"on\.error.*PERMISSIVE"):
-        parse_protobuf_options({"on.error": "column"}, "from_protobuf")
+        parse_protobuf_options({"on.error": "column", "Mode": "FAILFAST"}, "from_protobuf")
+    assert parse_protobuf_options({"on.error": "column"}, "from_protobuf").permissive
     with pytest.raises(OptionError, match="OPTION_ILLEGAL"):
         parse_protobuf_options({"enums.as.ints": "yes"}, "from_protobuf")

@@ -6,7 +6,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from connectors.core.functions.bad_rows import Decoded, binary_column, describe_bad_row, with_errors
+from connectors.core.functions.bad_rows import (
+    Decoded,
+    binary_column,
+    describe_bad_row,
+    error_texts,
+    text_column,
+    with_errors,
+)
 
 
 def test_a_column_that_is_not_binary_is_refused() -> None:
@@ -18,7 +25,9 @@ def test_a_column_that_is_not_binary_is_refused() -> None:
 def test_the_error_column_has_the_reason_and_the_hint_in_at_most_1000_bytes() -> None:
     messages = pa.array([b"good", b"bad", None])
     decoded = Decoded(pa.array([1, None, None]), {1: "\u00e4" * 1000})
-    value, bad, null = with_errors(decoded, messages, lambda data: f" hint for {data!r}").to_pylist()
+    value, bad, null = with_errors(
+        decoded, messages, text_column(error_texts(decoded, messages, lambda data: f" hint for {data!r}"), 3)
+    ).to_pylist()
     assert (value, null) == ({"value": 1, "error": None}, None)
     assert bad["error"].endswith("... hint for b'bad'")
     assert 990 < len(bad["error"].encode()) <= 1000
