@@ -146,6 +146,7 @@ _KAFKA_SOURCE_GROUPS = (
     Group("Tasks", "stream, batch", "minPartitions failOnDataLoss"),
     Group("For queries that move from Spark's own source", "stream, batch", "groupIdPrefix"),
     Group("Tools that watch a group", "stream", "commitOffsetsToGroup"),
+    Group("The nearest broker", "stream, batch", "kafka.client.rack"),
 )
 _KAFKA_SINK_GROUPS = (
     Group("What to write", "write", "topic writeTimestamps includeHeaders dedupHeaders"),

@@ -1,4 +1,4 @@
-"""A real Kafka broker (KRaft, one node) from its jars, in a process of its own.
+"""A real Kafka broker (KRaft) from its jars, in a process of its own; more can join the cluster of the first.
 
     found = find_broker()
     if found.reason:
@@ -126,19 +126,27 @@ class KafkaBroker:
         proxy: ``HOST:PORT`` of a proxy that leads to `proxied_endpoint`, one more plain listener, which the broker then
             advertises at that address.
         version: of Kafka; that of the pom by default.
+        joins: the first broker of a cluster, which is its only controller; this one becomes its second broker.
 
     Raises:
         ServiceUnavailableError: it cannot be had, or did not start; says why.
     """
 
     def __init__(
-        self, *, fast: bool = False, settings: Mapping[str, str] | None = None, proxy: str = "", version: str = ""
+        self,
+        *,
+        fast: bool = False,
+        settings: Mapping[str, str] | None = None,
+        proxy: str = "",
+        version: str = "",
+        joins: Self | None = None,
     ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-broker-"))
         self._arguments = ["--exit-with-parent", "--folder", str(self._folder)]
         self._arguments += ["--fast"] if fast else []
         self._arguments += ["--proxy", proxy] if proxy else []
         self._arguments += ["--version", version] if version else []
+        self._arguments += ["--join", str(joins._folder)] if joins else []
         for key, value in (settings or {}).items():
             self._arguments += ["--set", f"{key}={value}"]
         try:
@@ -270,7 +278,9 @@ def _quick() -> tuple[str, ...]:
     return (*_JVM, f"-XX:SharedArchiveFile={_ARCHIVE}") if _ARCHIVE.is_file() else _JVM
 
 
-def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy: str, port: int) -> str:
+def _prepare(
+    folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy: str, port: int, first: Path | None = None
+) -> str:
     """Write settings and format the storage, unless that was done at an earlier start; returns the endpoints."""
     endpoints = folder / "endpoints"
     if endpoints.exists():
@@ -295,18 +305,29 @@ def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy
         **tls,
         **changes,
     }
+    cluster = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+    if first is not None:
+        del listeners["CONTROLLER"]
+        cluster = _properties(first / "data" / "meta.properties")["cluster.id"]
+        voters = _properties(first / "server.properties")["controller.quorum.voters"]
+        settings |= {"process.roles": "broker", "node.id": "2", "controller.quorum.voters": voters}
+        settings["listeners"] = ",".join(listeners.values())
     if proxy:
         settings["advertised.listeners"] = ",".join(advertised[name] for name in listeners if name != "CONTROLLER")
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     command = [str(found.java), *_quick(), *_LOG, "-cp", found.class_path, "kafka.tools.StorageTool", "format"]
-    command += ["--cluster-id", f"A{cluster[1:]}", "--config", str(properties)]
+    command += ["--cluster-id", cluster, "--config", str(properties)]
     command += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
     if subprocess.run(command, check=False, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
         sys.exit("the broker's folder cannot be formatted")  # why stands before it
     endpoints.write_text(",".join(f"{_HOST}:{ports[name]}" for name in ("PLAIN", "SASL", "SSL", "PROXIED")))
     return endpoints.read_text()
+
+
+def _properties(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
 
 
 def _tls(folder: Path) -> dict[str, str]:
@@ -332,6 +353,7 @@ def _run(
     *,
     fast: bool,
     version: str = "",
+    first: Path | None = None,
 ) -> int:
     found = find_broker(version=version)
     if found.reason:
@@ -342,7 +364,7 @@ def _run(
         sys.stderr.write(f"{reason}\n")
         return 1
     for is_last in (False, False, True):
-        endpoints = _prepare(folder, found, changes, proxy, port)
+        endpoints = _prepare(folder, found, changes, proxy, port, first)
         java = _JavaBroker(found, folder, fast=fast)
         try:
             if java.wait_until_it_answers(endpoints.partition(",")[0], stopping):
@@ -414,12 +436,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
     parser.add_argument("--proxy", default="", help="HOST:PORT: where one more listener is advertised", metavar="P")
     parser.add_argument("--version", default="", help="of Kafka (default: the one of the tests)")
+    parser.add_argument("--join", type=Path, help="the folder of the first broker, whose cluster this one joins")
     command_line = parser.parse_args(arguments)
     stopping = stop_event(with_parent=command_line.exit_with_parent)
     changes = dict(pair.split("=", 1) for pair in command_line.set)
     with contextlib.ExitStack() as stack:
         folder = command_line.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
-        own = {"fast": command_line.fast, "version": command_line.version}
+        own = {"fast": command_line.fast, "version": command_line.version, "first": command_line.join}
         return _run(folder, stopping, changes, command_line.proxy, command_line.port, **own)
 
 

@@ -6,6 +6,8 @@
         ...                                  # a client of proxy.endpoint sends its commit, and gets no response
         hold.deliver()                       # the broker receives it now, over a connection of its own
 
+It counts the bytes of fetched records too, which show where a consumer reads from.
+
 It reads as much of Kafka's protocol as it needs: the length and the header of each request, which transactional id the
 request has, and the errors of the responses to those that it delivers late.
 """
@@ -27,6 +29,7 @@ from confluent_kafka import KafkaError
 
 _HOST: Final = "127.0.0.1"
 _END_TXN: Final = 26
+_FETCH: Final = 1
 _CONNECT_SECONDS: Final = 60.0
 _RESPONSE_SECONDS: Final = 15.0
 _FIRST_FLEXIBLE: Final = {0: 9, 22: 2, 24: 3, 25: 3, 26: 3, 28: 3}
@@ -162,6 +165,8 @@ class LateRequests:
         self._holds: list[Hold] = []
         self._triggers: list[Trigger] = []
         self._closed = False
+        self.fetched_bytes = 0
+        """Of all responses to fetches so far."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -272,6 +277,7 @@ class _Connection:
         while (content := _read_frame(self._broker)) is not None:
             if (frame := self._sent.pop(content[:4], None)) is not None:
                 self._proxy.act_on(frame)
+                self._proxy.fetched_bytes += len(content) if frame.key == _FETCH else 0
             self._client.sendall(struct.pack(">i", len(content)) + content)
 
 

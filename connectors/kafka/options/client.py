@@ -7,6 +7,7 @@ change no row and protect nothing are ignored with one warning; the rest are nam
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,11 +35,27 @@ Refusal = tuple[str, str]
 """What is wrong with a setting, and what to do about it."""
 
 TEXT: Final = Kind("string", "a text", str)
+
+
+def _parse_rack(text: str) -> str:
+    if "${" in text:
+        raise ValueError("in SQL Spark replaces it with a variable of the driver, and elsewhere nothing does")
+    if text.startswith(_VARIABLE) and not _VARIABLE_NAME.fullmatch(text.removeprefix(_VARIABLE)):
+        raise ValueError("it names no environment variable")
+    return text
+
+
+RACK: Final = Kind(
+    "rack", "the rack, or env:NAME with the environment variable that holds it on each host", _parse_rack
+)
 _PREFIX: Final = "kafka."
 _TWO_NAMES: Final = "they are two names of one setting and have different values"
 _SHORT: Final = 200
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
+_RACK: Final = "client.rack"
+_VARIABLE: Final = "env:"
+_VARIABLE_NAME: Final = re.compile(r"[^\s=\0]+")
 _OUTAGE_RULE: Final = OutageRule(600.0, RETRY_TIMEOUT)
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
@@ -124,9 +141,18 @@ class ClientSettings:
         """Return a setting that may be shown."""
         return dict(self.plain).get(name)
 
+    @property
+    def rack_variable(self) -> str | None:
+        """The environment variable that holds the rack of a host, if ``client.rack`` names one."""
+        rack = self.get(_RACK) or ""
+        return rack.removeprefix(_VARIABLE) if rack.startswith(_VARIABLE) else None
+
     def revealed(self) -> dict[str, str]:
-        """Return all settings, secrets too; for the client only."""
-        return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
+        """Return all settings, secrets too, with the rack of this host; for the client only."""
+        settings = {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
+        if (variable := self.rack_variable) is not None:
+            settings[_RACK] = os.environ.get(variable, "").strip()
+        return settings
 
 
 def split_client_options(

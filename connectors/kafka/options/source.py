@@ -26,6 +26,7 @@ from connectors.kafka.offsets import (
     parse_position,
 )
 from connectors.kafka.options.client import (
+    RACK,
     TEXT,
     ClientSettings,
     KafkaClientOptions,
@@ -256,6 +257,14 @@ class KafkaReadOptions(KafkaClientOptions):
         "query itself goes on from its checkpoint only.",
         default=None,
     )
+    client_rack: str | None = option(
+        "kafka.client.rack",
+        RACK,
+        "The rack of the consumers: brokers with a replica selector serve them from a replica in the same rack. "
+        "env:NAME reads it from that environment variable on each host, for executors in several zones; a host without "
+        "the variable logs KAFKA_RACK_UNKNOWN and reads from the leaders.",
+        default=None,
+    )
     strategy: Strategy = field(default=Subscribe(()))
     start: Position = Anywhere.EARLIEST
     """Where a new query begins."""
@@ -303,6 +312,8 @@ def parse_read_options(
     """
     own, client = split_client_options(KafkaReadOptions, raw, environ)
     options = parse_options(KafkaReadOptions, own, environ, FORMAT)
+    if options.client_rack is not None:
+        client = dataclasses.replace(client, plain=(*client.plain, ("client.rack", options.client_rack)))
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
     ) or (Anywhere.LATEST if streaming else Anywhere.EARLIEST)

@@ -7,6 +7,7 @@ all of it: a consumer whose prefetched records are never used is paused at once.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import numpy as np
 
 from connectors.kafka.native import NativeSource, native_reason
 from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.options.client import warn_once
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import Event, Fetched
 from connectors.kafka.source.planning import OffsetRange
@@ -57,6 +59,14 @@ def own_defaults(settings: Mapping[str, str]) -> dict[str, str]:
 def open_source(options: KafkaReadOptions) -> RecordSource:
     """Open a consumer: on the fast path where that is available and supports the settings, else on the plain path."""
     client = options.client
+    if (variable := client.rack_variable) is not None and not os.environ.get(variable, "").strip():
+        # No error: a rack saves traffic between zones, and a host without one reads the same records.
+        warn_once(
+            "[KAFKA_RACK_UNKNOWN] kafka.client.rack names the environment variable %s, which is not set on this host, "
+            "or empty: records come from the leaders of their partitions, perhaps from another zone. Set it on each "
+            "host before its executor starts.",
+            variable,
+        )
     own = own_defaults(dict(client.plain)) | {"group.id": options.group, "enable.partition.eof": "true"}
     return (PlainSource if client.uses_tokens or native_reason() else NativeSource)(client, own)
 

@@ -302,6 +302,39 @@ def client(**options: str) -> dict[str, str]:
     return parse(**options).client.revealed()
 
 
+def test_the_rack_is_that_of_the_host_that_opens_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZONE", raising=False)
+    sent = pickle.dumps(parse(kafka__client__rack=" env:ZONE ").for_tasks())
+    monkeypatch.setenv("ZONE", " eu-west-1a\n")
+    received = pickle.loads(sent).client
+    assert (received.rack_variable, received.revealed()["client.rack"]) == ("ZONE", "eu-west-1a")
+    monkeypatch.setenv("ZONE", "eu-west-1b")
+    assert received.revealed()["client.rack"] == "eu-west-1b"
+    monkeypatch.delenv("ZONE")
+    assert received.revealed()["client.rack"] == "", "the client's default: no rack"
+
+
+def test_a_rack_that_is_given_itself_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("eu-west-1a", "another")
+    for rack in ("eu-west-1a", "", "ENVIRON", "a:b"):
+        settings = parse(kafka__client__rack=rack).client
+        assert (settings.rack_variable, settings.revealed()["client.rack"]) == (None, rack)
+    assert "client.rack" not in client()
+
+
+def test_queries_with_racks_of_different_variables_do_not_share_consumers() -> None:
+    one, other = (parse(kafka__client__rack=f"env:{name}").client for name in ("ZONE", "RACK"))
+    assert one != other
+
+
+@pytest.mark.parametrize("rack", ["env:", "env:A B", "env:A=b", "${env:ZONE}", "rack-${ZONE}"])
+def test_a_rack_that_no_host_can_look_up_is_refused(rack: str) -> None:
+    text = refused(kafka__client__rack=rack)
+    assert "OPTION_ILLEGAL" in text
+    assert "kafka.client.rack" in text
+    assert "env:NAME" in text
+
+
 def test_settings_of_the_jvm_client_are_translated() -> None:
     given = client(
         kafka__receive__buffer__bytes="1000",
