@@ -16,6 +16,7 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from connectors.core.processes import spark as internals
 from tests import house_rules as rules
@@ -134,6 +135,23 @@ def test_the_stack_of_a_failure_in_the_jvm_is_returned(spark: SparkSession) -> N
     stacks, _ = internals.reasons_of_spark(failure(spark))
     assert any("org.apache.spark" in stack for stack in stacks)
     assert internals.reasons_of_spark(ValueError("ours")) == ([], None)
+
+
+PYTHON_STREAMS = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
+METHODS = {"initialOffset", "latestOffset", "partitions", "read", "commit", "stop"}
+METHODS_OF_4_2 = {"getDefaultReadLimit", "reportLatestOffset"}
+
+
+def test_this_spark_asks_no_python_source_for_metrics(spark: SparkSession) -> None:
+    """When this fails, `lastProgress` can have the metrics of `connectors.kafka.lag`: see spark-faults.md."""
+    jvm: Any = spark._jvm
+    asked = jvm.java.lang.Class.forName("org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics")
+    names = [PYTHON_STREAMS, *(PYTHON_STREAMS + more for more in ("WithAdmissionControl", "WithTriggerAvailableNow"))]
+    streams = [jvm.java.lang.Class.forName(name) for name in names if internals.jvm_has_class(spark, name)]
+    assert len(streams) == (3 if VERSION >= (4, 2) else 1)
+    assert not [stream.getName() for stream in streams if asked.isAssignableFrom(stream)]
+    methods = {name for name in dir(DataSourceStreamReader) if not name.startswith("_")}
+    assert methods == METHODS | (METHODS_OF_4_2 if VERSION >= (4, 2) else set())
 
 
 def test_types_of_arrow_become_spark_s() -> None:

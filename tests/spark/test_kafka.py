@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from pyspark.sql.types import StructType
 
 from connectors import register
-from connectors.kafka.lag import offsets_behind
+from connectors.kafka.lag import offsets_behind, summarize
 from connectors.kafka.sink.exactly_once import query_run
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.maven import class_path
@@ -106,9 +107,14 @@ def test_28_29_30_a_stream_with_a_window_counts_its_rows_and_reports_its_lag(
     # A second before the newest record of the first batch.
     assert progress[1]["eventTime"]["watermark"] == "2023-11-14T22:13:28.000Z"
     assert [each["numInputRows"] for each in progress] == [10, 10]
-    # Where Spark asks Python sources for metrics one day, ours are due; until then connectors.observe has them.
+    # Spark asks no Python source for metrics (tests/spark/test_internals.py); connectors.observe has ours.
     assert not progress[0]["sources"][0].get("metrics")
     assert offsets_behind(progress[0]) == [{topic: {0: 5, 1: 5}}]
+    assert asdict(summarize(offsets_behind(progress[0])[0])) == {
+        "minOffsetsBehindLatest": 5,
+        "maxOffsetsBehindLatest": 5,
+        "avgOffsetsBehindLatest": 5.0,
+    }
     assert offsets_behind(progress[1]) == [{topic: {0: 0, 1: 0}}]
 
 
