@@ -1,8 +1,9 @@
 """One side of the cases through Spark in bench/avro.py: a process and a Spark session of its own.
 
-``_avro_side.py SIDE``, with ``SIDE`` ``connectors``, ``jar`` (Spark's own functions), ``fastavro`` (in an Arrow UDF, as
-users write it) or ``ceiling`` (an Arrow UDF that only returns a column that it has). Each line of standard input is a
-command, one JSON object with ``do`` and what the method of that name takes; each is answered by one JSON object a line.
+``_avro_side.py SIDE [NAME=VALUE ...]``, with settings of the session after ``SIDE``: ``connectors``, ``jar`` (Spark's
+own functions), ``fastavro`` (in an Arrow UDF, as users write it) or ``ceiling`` (an Arrow UDF that only returns a
+column that it has). Each line of standard input is a command, one JSON object with ``do`` and what the method of that
+name takes; each is answered by one JSON object a line.
 """
 
 from __future__ import annotations
@@ -119,11 +120,13 @@ def _encoding(parsed: Any) -> Any:
     return encode
 
 
-def main(name: str) -> None:
+def main(name: str, *settings: str) -> None:
     """Serve commands until the input ends."""
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parent)  # the workers import what fastavro's side does
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "2g").config("spark.log.level", "ERROR")
+    for setting in settings:
+        builder = builder.config(*setting.split("=", 1))
     if name == "jar":
         builder = builder.config("spark.jars", class_path("spark-avro").path)
     side = Side(builder.getOrCreate(), name)
@@ -131,4 +134,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    end_with_group(partial(main, sys.argv[1]))
+    end_with_group(partial(main, *sys.argv[1:]))
