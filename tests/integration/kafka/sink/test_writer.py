@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.datasource import StreamTask
-from connectors.core.errors import ConnectorError, CredentialsError, OptionError
+from connectors.core.errors import ConnectorError, CredentialsError, DataLossError, OffsetError, OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.native import NativeSink, native_reason
 from connectors.kafka.options.sink import parse_write_options
@@ -389,10 +389,46 @@ def test_what_switches_idempotence_off_does_not_fail_the_task(kafka: KafkaRig, g
     assert text(message.value() for message in kafka.read_committed(topic)) == ["x"]
 
 
-def test_a_batch_write_cannot_be_exactly_once() -> None:
+def test_a_batch_write_is_exactly_once_only_with_a_name_and_a_number() -> None:
     raw = {"kafka.bootstrap.servers": "b:1", "topic": "t", "deliveryGuarantee": "exactly_once"}
-    with pytest.raises(OptionError, match="exactly_once is for streams"):
-        parse_write_options(raw, {}, streaming=False)
+    for partly in ({}, {"txnAppId": "app"}, {"txnVersion": "1"}):
+        with pytest.raises(OptionError, match=r"exactly_once is for streams.*txnAppId and txnVersion"):
+            parse_write_options(raw | partly, {}, streaming=False)
+    whole = raw | {"txnAppId": "app", "txnVersion": "1"}
+    assert parse_write_options(whole, {}, streaming=False).txn_version == 1
+    with pytest.raises(OptionError, match="this is a stream"):
+        parse_write_options(whole, {}, streaming=True)
+    with pytest.raises(OptionError, match=r"txnAppId.*deliveryGuarantee"):
+        parse_write_options({**whole, "deliveryGuarantee": "at_least_once"}, {}, streaming=False)
+    for wrong in ({"txnVersion": "-1"}, {"txnVersion": "x"}, {"txnAppId": "\u00e4"}, {"txnAppId": ""}):
+        with pytest.raises(OptionError, match="OPTION_ILLEGAL"):
+            parse_write_options(whole | wrong, {}, streaming=False)
+
+
+def test_a_batch_write_of_a_number_that_was_written_adds_nothing(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    own = {"topic": topic, "deliveryGuarantee": "exactly_once", "txnAppId": f"app-{topic}"}
+
+    def put(version: int, *values: bytes) -> int:
+        given = options(kafka, **own, txnVersion=str(version))
+        return write(given, struct("value"), [{"value": value} for value in values])
+
+    assert put(17, b"a", b"b") == 2
+    assert put(17, b"a", b"b") == 2, "they are counted as they were written before"
+    with pytest.raises(DataLossError, match="KAFKA_REPLAY_DIFFERS"):
+        put(17, b"a", b"c")
+    assert put(40, b"c") == 1
+    with pytest.raises(OffsetError, match="KAFKA_CHECKPOINT_BEHIND"):
+        put(17, b"a", b"b")
+    assert text(message.value() for message in kafka.read_committed(topic)) == ["a", "b", "c"]
+
+
+def test_another_writer_with_other_numbers_is_another_name(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    for name in ("one", "two"):
+        given = {"topic": topic, "deliveryGuarantee": "exactly_once", "txnAppId": f"{topic}-{name}", "txnVersion": "3"}
+        assert write(options(kafka, **given), struct("value"), [{"value": name.encode()}]) == 1
+    assert text(message.value() for message in kafka.read_committed(topic)) == ["one", "two"]
 
 
 def murmur2(data: bytes) -> int:
