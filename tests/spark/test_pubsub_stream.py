@@ -205,7 +205,7 @@ def test_a_second_query_on_one_dataframe_fails_with_what_to_do_instead_and_the_f
         rows.writeStream.format("noop").option("checkpointLocation", str(stream.folder / "other checkpoint")).start()
     )
     wait_for(lambda: second.exception() is not None)
-    for part in ("SPOOL_IN_USE", "one query with foreachBatch", "a source and a spoolLocation of its own"):
+    for part in ("SPOOL_IN_USE", "one query with foreachBatch", "its own source and spoolLocation"):
         assert part in str(second.exception())
     stream.publish(50)
     wait_for(lambda: len(stream.found()) >= 100, first)

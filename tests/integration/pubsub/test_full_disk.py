@@ -26,4 +26,4 @@ def test_a_full_disk_loses_and_doubles_nothing_and_drains_by_itself(kind: str, t
     assert 0 < seen["acked_when_full"] < seen["published"] == seen["rows"]
     assert "[SPOOL_DISK_FULL]" in seen["message"]
     assert str(tmp_path / "disk" / "spool") in seen["message"]
-    assert "Make room" in seen["message"]
+    assert "Free space" in seen["message"]

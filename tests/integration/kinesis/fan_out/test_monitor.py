@@ -505,6 +505,6 @@ def test_a_query_with_the_spool_of_a_cache_is_told_to_take_another_folder(efo: E
         efo.rig.drain(query, values)
     findings = {each.check: each for each in check_spool(str(efo.spool), "pubsub", ("projects/p/subscriptions/s",), 1)}
     assert findings["content"].code == "SPOOL_IS_CACHE"
-    assert "spoolLocation of its own" in findings["content"].fix
+    assert "its own spoolLocation" in findings["content"].fix
     with pytest.raises(SpoolError, match="SPOOL_IS_CACHE"):
         stats(efo.spool)

@@ -233,6 +233,6 @@ def test_a_log_in_by_kerberos_says_that_the_wheel_has_none(given: dict[str, str]
         check_settings(read(given))
     assert caught.value.code == "KAFKA_SETTING"
     assert "GSSAPI, which is Kerberos" in caught.value.what
-    assert "use PLAIN, SCRAM or OAUTHBEARER: the wheel of confluent-kafka has no Kerberos" in caught.value.action
+    assert "use PLAIN, SCRAM or OAUTHBEARER: the confluent-kafka wheel has no Kerberos" in caught.value.action
     assert "GSSAPI" in caught.value.what
     assert "recompile" not in str(caught.value)

@@ -110,7 +110,7 @@ def test_an_offset_of_sparks_own_source_is_read() -> None:
 
 def test_a_first_batch_that_sparks_own_source_did_not_finish_is_said_to_be_one() -> None:
     for end in ('{"t":{"0":2}}', {"t": {"0": 2}}):
-        with pytest.raises(OffsetError, match=r"\[KAFKA_FIRST_BATCH_UNFINISHED\].*when one batch has finished"):
+        with pytest.raises(OffsetError, match=r"\[KAFKA_FIRST_BATCH_UNFINISHED\].*until one batch has finished"):
             resolved_start(end)
     with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
         resolved_start('{"t":{"0":2},"v":1}')

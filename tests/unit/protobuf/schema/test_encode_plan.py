@@ -16,4 +16,4 @@ def test_a_column_that_is_no_struct_is_an_error_that_says_so(engine: Engine, kin
     with pytest.raises(ProtobufAnalysisError, match=r"^\[UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE\]") as caught:
         Rig(engine).encode("Basic", [None], kind)
     assert "(the column is not a STRUCT). " in str(caught.value)
-    assert "put the columns of the message into one" in str(caught.value)
+    assert "put the message's columns into one" in str(caught.value)

@@ -48,7 +48,7 @@ def test_a_query_that_starts_on_a_full_disk_says_so_and_names_the_way_on(tmp_pat
             with pytest.raises(SpoolFullError, match=r"^\[SPOOL_DISK_FULL\]") as caught:
                 life.open_stream()
             assert (caught.value.where, caught.value.transient) == (str(life.spool), True)
-            assert "Make room" in caught.value.action
+            assert "Free space" in caught.value.action
             with life.query() as query:
                 life.publish_and_read(query, 5)
         life.assert_each_once()
