@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from connectors.core.errors import ConnectorError, OffsetError, OptionError
+from connectors.core.errors import ConnectorError, OffsetError, OptionError, declared_action
 from connectors.core.offsets import SENTINEL, START_KEY, is_sentinel
 from connectors.core.options.declaration import SPARK_KEYS, literal_secrets
 from connectors.core.options.filters import PushFilters
@@ -121,10 +121,10 @@ class ReadingSource(DataSource, ABC):
         names = {name.lower() for name in self.options} - SPARK_KEYS
         view = f"CREATE TEMPORARY VIEW name USING {self.name()} OPTIONS (...)"
         if not names:
-            action = f"Give the options of the format. A table of Spark passes none: use {view}."
+            action = f"Give the options of the format. Spark passes no options of a table: use {view}."
             raise OptionError("OPTION_MISSING", "No option is given", self.name(), action)
         if "provider" in names:  # a property of tables, which Spark adds to the options of CREATE TABLE
-            what = "There can be no table of this format: Spark would pass it none of these options when it is read"
+            what = "This format supports no tables: Spark would not pass these options to a read"
             raise OptionError("TABLE_UNSUPPORTED", what, self.name(), f"Use {view}.")
 
     def _warn_of_secrets(self) -> None:
@@ -156,12 +156,11 @@ def showing_secrets(source: type[DataSource]) -> type[DataSource]:
 def warn_visible(connector: str, option: str) -> None:
     """Log once in a process that a secret stands in the options and may be shown."""
     _log.warning(
-        "[SPARK_SHOWS_SECRETS] %s: the option %s holds its secret itself, and Spark may show it in plans, errors and "
-        "logs: this session does not let spark.sql.redaction.options.regex be set. Give the secret as env:NAME or "
-        "file:PATH, or set spark.sql.redaction.options.regex to .* before the session starts (a pipeline: in the "
-        "configuration of spark-pipeline.yml).",
+        "[SPARK_SHOWS_SECRETS] %s: the option %s contains its secret in plain text. Spark may show it in plans, errors "
+        "and logs, because this session does not let spark.sql.redaction.options.regex be set. %s",
         connector,
         option,
+        declared_action("SPARK_SHOWS_SECRETS"),
     )
 
 
@@ -374,8 +373,8 @@ class PlannedStartReader(DataSourceStreamReader):
         if START_KEY in end and start != end and not is_sentinel(start):
             raise OffsetError(
                 "SPARK_START_UNKNOWN",
-                "This Spark asked where the stream ends before it planned the newest batch of its checkpoint, so the "
-                "batch would begin at the first start of the query",
+                "Spark asked for the end of the stream before it planned the newest batch of the checkpoint, so the "
+                "batch would begin where the query first started",
                 "a stream on Spark before 4.2",
             )
         if self._planned is None:
@@ -395,9 +394,9 @@ class PlannedStartReader(DataSourceStreamReader):
     def _warn_of_limit(self) -> None:
         if self._reader.is_limited() and not self._reader.is_bounded():
             _log.warning(
-                "[SPARK_AVAILABLE_NOW] Spark before 4.2 asks a source once in a run by Trigger.AvailableNow or "
-                "Trigger.Once, so such a run takes one limited batch and leaves the rest. For such runs set "
-                "availableNow=true: then the batch has all that there is."
+                "[SPARK_AVAILABLE_NOW] Before Spark 4.2, a run with Trigger.AvailableNow or Trigger.Once takes one "
+                "limited batch and leaves the rest. %s",
+                declared_action("SPARK_AVAILABLE_NOW"),
             )
 
 
@@ -459,7 +458,7 @@ def stream_task(code: str, needed_by: str) -> StreamTask:
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     if context is None or not query or batch is None:
-        what = "This Spark does not tell a sink's task which query and batch it belongs to"
+        what = "This Spark version does not tell a sink's task which query and batch it belongs to"
         raise ConnectorError(code, what, needed_by)
     return StreamTask(str(query), int(batch), context.partitionId())
 

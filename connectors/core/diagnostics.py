@@ -81,7 +81,7 @@ def split_address(address: str, default_port: int) -> tuple[str, int]:
     if not separator or address.endswith("]"):
         return address.strip("[]"), default_port
     if not port.isdigit():
-        raise ServiceUnavailableError("ADDRESS_MALFORMED", "The address has no number as its port", address)
+        raise ServiceUnavailableError("ADDRESS_MALFORMED", "The address has no port number", address)
     return host.strip("[]"), int(port)
 
 
@@ -95,12 +95,12 @@ def reach(host: str, port: int, *, tls: bool = False) -> str:
     try:
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:
-        what = f"The name cannot be looked up: {_reason(error)}"
+        what = f"The host name does not resolve: {_reason(error)}"
         raise ServiceUnavailableError("NAME_UNKNOWN", what, host) from None
     try:
         connection = socket.create_connection((host, port), _SECONDS)
     except OSError as error:
-        what = f"No connection is accepted: {_reason(error)}"
+        what = f"The server does not accept the connection: {_reason(error)}"
         raise ServiceUnavailableError("TCP_NO_CONNECTION", what, f"{host}:{port}") from None
     with connection:
         version = f", {_negotiate(connection, host, port)}" if tls else ""
@@ -114,10 +114,10 @@ def _negotiate(connection: socket.socket, host: str, port: int) -> str | None:
     except ssl.SSLCertVerificationError as error:
         raise CredentialsError(
             "TLS_CERTIFICATE",
-            f"The certificate of the server is not accepted: {error.verify_message}",
+            f"The server's certificate is not accepted: {error.verify_message}",
             f"{host}:{port}",
-            "Trust the authority that signed it (SSL_CERT_FILE), or use the name that it was issued for. A proxy that "
-            "opens TLS has its own authority.",
+            "Trust the authority that signed it (SSL_CERT_FILE), or use the host name that it was issued for. A proxy "
+            "that opens TLS has its own authority.",
         ) from None
     except OSError as error:
         raise ServiceUnavailableError(

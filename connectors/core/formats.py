@@ -133,13 +133,13 @@ def spool_connector(name: str) -> Any:
         try:
             return getattr(import_module(module), cls)()
         except (ModuleNotFoundError, AttributeError) as error:
-            what = f"There is no connector {name}: {error}"
+            what = f"The connector {name} cannot be imported: {error}"
             raise OptionError("FORMAT_UNKNOWN", what, "fetch") from error
     with_spool = {connector.format: connector for connector in CONNECTORS if connector.spool}
     if name not in with_spool:
         raise OptionError(
             "FORMAT_UNKNOWN",
-            f"There are no fetchers of a format {name!r} to run outside of a query",
+            f"No format {name!r} has fetchers that run outside a query",
             "fetch",
             f"Give one of {', '.join(sorted(with_spool))}, or MODULE:CLASS of a SpoolConnector.",
         )
@@ -198,15 +198,17 @@ def spark_imports(where: str) -> Iterator[None]:
             raise
         raise ConnectorError(
             "SPARK_MISSING",
-            f"This Python has no Spark: {sys.executable} cannot import {error.name}",
+            f"This Python cannot import Spark: {sys.executable} has no module {error.name}",
             where,
-            "Where a platform brings Spark, use the Python that it starts, or put its folder on PYTHONPATH. Elsewhere: "
-            f"{install_advice('spark')}",
+            "If your platform includes Spark, use the Python that it starts, or put Spark's folder on PYTHONPATH. "
+            f"Otherwise: {install_advice('spark')}",
         ) from None
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
-    return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, install_advice(extra))
+    return ConnectorError(
+        "PACKAGES_MISSING", f"These packages are not installed: {', '.join(missing)}", where, install_advice(extra)
+    )
 
 
 @contextlib.contextmanager
@@ -254,7 +256,7 @@ def ptars_obstacle() -> str:
 def warn_not_fast(what: str, why: str) -> None:
     """Log once in a process that something is done the slower way, and why."""
     _log.warning(
-        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. %s",
+        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower, with the same result: %s. %s",
         what,
         why,
         install_advice("fast"),

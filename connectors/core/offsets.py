@@ -84,7 +84,7 @@ def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offse
     if type(value.get("v")) is not int or value["v"] != VERSION:
         raise OffsetError(
             "OFFSET_VERSION",
-            f"The offset has version {value.get('v')!r:.40} and this version reads {VERSION}",
+            f"The offset has version {value.get('v')!r:.40}, but this package reads version {VERSION}",
             f"checkpoint of a {connector} source",
         )
     return value

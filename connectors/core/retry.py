@@ -121,7 +121,7 @@ class OutageRule:
         if not self.option:
             return error
         tried = f"for {self.seconds:g} s" if self.attempts is None else f"{self.attempts} times"
-        advice = f"It was tried again {tried}: raise the option {self.option} for longer outages."
+        advice = f"It was retried {tried}: raise the option {self.option} for longer outages."
         action = f"{error.action.rstrip('.')}. {advice}" if error.action else advice
         return type(error)(error.code, error.what, error.where, action)
 

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, declared_action
 from connectors.core.formats import CONNECTORS, OLDEST_SPARK, not_installed
 from connectors.core.options.declaration import Option, secret_options
 from connectors.core.processes.interpreter import probe_command
@@ -48,14 +48,17 @@ def prepare_session(spark: SparkSession) -> bool:
     """
     major = int(spark.version.partition(".")[0])
     if major < OLDEST_SPARK:
-        raise ConnectorError("SPARK_TOO_OLD", f"Spark {spark.version} is too old", "register")
+        raise ConnectorError(
+            "SPARK_TOO_OLD", f"Spark {spark.version} is too old: this package needs {OLDEST_SPARK}.0", "register"
+        )
     hidden = _hide_secrets(spark)
     _check_python(spark)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
         # Neither a sink's tasks nor its options say so.
         _log.warning(
-            "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
-            "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
+            "[KAFKA_SPECULATION] spark.speculation is on. With deliveryGuarantee=exactly_once, attempts of one "
+            "kafka_py task fence each other: rows are right, but the attempts can take turns for a long time. %s",
+            declared_action("KAFKA_SPECULATION"),
         )
     return hidden
 
@@ -115,12 +118,14 @@ def _check_python(spark: SparkSession) -> None:
     if is_local and not is_set:
         run_tasks_on(context, sys.executable)
         _log.info(
-            "PYSPARK_PYTHON is not set: tasks run on %s, as this program does, instead of %s.", sys.executable, name
+            "PYSPARK_PYTHON is not set: tasks run on %s, the Python of this program, instead of %s.",
+            sys.executable,
+            name,
         )
     elif fault := python_fault(path, is_local=is_local):
         _log.warning(
-            "[SPARK_WORKER_PYTHON] Tasks run on %s, which %s; this program runs on %s (Python %d.%d). Add these two "
-            'lines before the session is created:\n    import os, sys\n    os.environ["PYSPARK_PYTHON"] = %s',
+            "[SPARK_WORKER_PYTHON] Tasks run on %s, which %s; this program runs on %s (Python %d.%d). Add these "
+            'lines before you create the session:\n    import os, sys\n    os.environ["PYSPARK_PYTHON"] = %s',
             path or name,
             fault,
             sys.executable,

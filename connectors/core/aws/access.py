@@ -143,17 +143,17 @@ def check_access(options: AwsAccessOptions, where: str) -> None:
         refuse_plaintext(url or "", f"The option {name}", where, allowed=options.allow_insecure)
     if (options.access_key is None) != (options.secret_key is None):
         missing = "awsAccessKey" if options.access_key is None else "awsSecretKey"
-        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", where, "Give both keys or none.")
+        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", where, "Give both keys or neither.")
     if options.session_token is not None and options.access_key is None:
-        what = "awsSessionToken needs awsAccessKey and awsSecretKey"
+        what = "The option awsSessionToken needs awsAccessKey and awsSecretKey"
         raise OptionError("OPTION_MISSING", what, where, "Give all three.")
     values = (options.access_key, options.secret_key, options.session_token)
     for name, key in zip(("awsAccessKey", "awsSecretKey", "awsSessionToken"), values, strict=True):
         # A key of a file whose last line ends has a line break; keys are not shown.
         text = "" if key is None else key.reveal()
         if not (text.isascii() and text.isprintable() and " " not in text):
-            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
-            raise OptionError("OPTION_ILLEGAL", what, where, "Give the key without it.")
+            what = f"The option {name} has a character that no key has: white space, or one outside ASCII"
+            raise OptionError("OPTION_ILLEGAL", what, where, "Remove the character.")
     sources = {
         "credentialProvider": options.credential_provider,
         "profile": options.profile,
@@ -170,8 +170,8 @@ def check_access(options: AwsAccessOptions, where: str) -> None:
 def refuse_plaintext(url: str, source: str, where: str, *, allowed: bool) -> None:
     """Raise an `OptionError` for plain http to another machine; ``source``, which asks for it, begins the sentence."""
     action = (
-        "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
-        "allow it with the option allowInsecure=true."
+        "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files. Or allow "
+        "plain http with the option allowInsecure=true."
     )
     transport.refuse_plaintext(url, source, where, action, allowed=allowed)
 

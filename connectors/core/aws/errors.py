@@ -80,8 +80,8 @@ def credentials_action(error: BaseException) -> str:
     if _kinds(error) & _NO_CREDENTIALS:
         return "Give keys, a profile or a role, or set up the default chain."
     if _kinds(error) & _LOGIN:
-        return "Log in again (aws sso login), or give credentials that a query can renew by itself, such as a role."
-    return "Check the option profile, the shared AWS files and the variables of the environment that begin with AWS_."
+        return "Run aws sso login again, or give credentials that a query can renew by itself, such as a role."
+    return "Check the option profile, the shared AWS files and the environment variables that begin with AWS_."
 
 
 def _kinds(error: BaseException) -> set[str]:
@@ -91,8 +91,8 @@ def _kinds(error: BaseException) -> set[str]:
 def certificate_error(what: str, where: str) -> CredentialsError:
     """Build the error for a certificate that is not trusted: no retry helps."""
     action = (
-        "Name a file with the authority that signed the certificate by AWS_CA_BUNDLE or by ca_bundle in the shared AWS "
-        "files, on the driver and each executor; a proxy that opens TLS has an authority of its own. If the name or "
+        "Set AWS_CA_BUNDLE, or ca_bundle in the shared AWS files, to a file with the authority that signed the "
+        "certificate, on the driver and each executor. A proxy that opens TLS has its own authority. If the name or "
         "the date of the certificate is wrong, check endpointUrl, stsEndpoint and the clock."
     )
     return CredentialsError("TLS_CERTIFICATE", what, where, action)

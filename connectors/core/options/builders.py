@@ -59,5 +59,5 @@ def _texts(package: str, settings: Mapping[str, object] | None, options: dict[st
     }
     if unknown := options.keys() - declared:
         what = f"The option {min(unknown)} is unknown"
-        raise OptionError("OPTION_UNKNOWN", what, connector.format, "Write it as the reference does, case included.")
+        raise OptionError("OPTION_UNKNOWN", what, connector.format, "Spell it as the reference does, case included.")
     return option_texts({**(settings or {}), **options})

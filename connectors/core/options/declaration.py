@@ -263,7 +263,7 @@ def _given_texts(cls: type, raw: Mapping[str, str], connector: str) -> dict[str,
         if texts.setdefault(field, text) != text:
             declared = declared_options(cls)[field]
             values = f"{declared.shown(texts[field])} and {declared.shown(text)}"
-            why = f"they are two names of one option and have the values {values}"
+            why = f"they are two names for one option, and have the values {values}"
             raise conflict(connector, written[field], name, why, f"Give only {declared.name}.")
         written[field] = name
     return texts
@@ -305,8 +305,8 @@ def resolve_secret(
         bad = next((one for one in (value.translate(_LINES) if multiline else value) if not one.isprintable()), None)
         if bad is None:
             return value
-        what = f"The secret {option} holds the character U+{ord(bad):04X}, which does not print"
-        raise OptionError("OPTION_ILLEGAL", what, connector, "Give the secret without it.")
+        what = f"The secret {option} holds the character U+{ord(bad):04X}, which is not printable"
+        raise OptionError("OPTION_ILLEGAL", what, connector, "Remove the character.")
 
     return printable(_read(option, printable(text.strip()), environ, connector).strip())
 

@@ -222,7 +222,7 @@ def option_text(name: str, value: str, connector: str) -> str:
     """
     if "\0" in name or "\0" in str(value):
         what = f"The option {name.replace(chr(0), '?')[:_SHOWN_CHARACTERS]} holds a NUL character"
-        raise OptionError("OPTION_ILLEGAL", what, connector, "Take it out.")
+        raise OptionError("OPTION_ILLEGAL", what, connector, "Remove the character.")
     return str(value).strip()
 
 

@@ -96,6 +96,6 @@ def _signal_name(number: int) -> str:
 def _failed(why: str) -> ConnectorError:
     return ConnectorError(
         "PROTOC_FAILED",
-        f"The compiler of protobuf could not be run: {why}",
+        f"The Protobuf compiler could not be run: {why}",
         "protoc",
     )

@@ -283,7 +283,7 @@ def test_a_schema_that_another_writer_creates_meanwhile_is_registered(glue: Glue
         ({"compression": "gzip"}, "OPTION_ILLEGAL.*none or zlib"),
         ({"endpointUrl": "http://203.0.113.7"}, r"OPTION_CONFLICT.*203\.0\.113\.7.*allowInsecure"),
         ({"stsEndpoint": "http://203.0.113.7"}, r"OPTION_CONFLICT.*203\.0\.113\.7.*allowInsecure"),
-        ({"schemaName": "a", "subject": "b"}, "two names of one option"),
+        ({"schemaName": "a", "subject": "b"}, "two names for one option"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(glue: GlueRig, given: dict[str, Any], code: str) -> None:

@@ -68,7 +68,11 @@ def test_the_form_of_databricks_has_the_registry_among_the_options(server: Schem
         ({"address": "A", "subject": "none"}, SourceGoneError, "SCHEMA_NOT_FOUND"),
         ({"address": "A", "subject": 5}, OptionError, "OPTION_ILLEGAL.*subject"),
         ({"address": "A", "subject": "a", "schema_registry": {"address": "A"}}, OptionError, "OPTION_CONFLICT"),
-        ({"subject": "a", "schema_registry": {"address": "A", "subject": "b"}}, OptionError, "two names of one option"),
+        (
+            {"subject": "a", "schema_registry": {"address": "A", "subject": "b"}},
+            OptionError,
+            "two names for one option",
+        ),
         ({"subject": "a", "schema_registry": {"address": "ftp://x"}}, OptionError, "OPTION_ILLEGAL"),
         ({"address": "A", "subject": "orders", "options": {"mod": "x"}}, OptionError, "OPTION_UNKNOWN"),
     ],

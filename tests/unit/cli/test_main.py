@@ -49,7 +49,9 @@ def test_without_its_extra_the_command_line_says_which_one_it_needs(program: str
         code += f"runpy.run_module({program.split()[1]!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
     advice = install_advice("cli")
-    assert done.stderr == f"[PACKAGES_MISSING] not installed: {missing} (the command line). {advice}\n"
+    assert (
+        done.stderr == f"[PACKAGES_MISSING] These packages are not installed: {missing} (the command line). {advice}\n"
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert advice == f"Install the extra cli: {install_command('cli')}."
 

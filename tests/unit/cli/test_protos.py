@@ -75,7 +75,9 @@ def test_without_its_extra_the_command_says_which_one_it_needs(tmp_path: Path) -
     command = [sys.executable, "-c", code, "protos", "build", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert done.stderr == f"[PACKAGES_MISSING] not installed: grpc_tools (this command). {install_advice('protos')}\n"
+    assert done.stderr == (
+        f"[PACKAGES_MISSING] These packages are not installed: grpc_tools (this command). {install_advice('protos')}\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def run(code: str, missing: str, *more: str) -> list[str]:
 
 def said(missing: str, where: str, extra: str) -> str:
     advice = f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
-    return f"[PACKAGES_MISSING] not installed: {missing} ({where}). {advice}"
+    return f"[PACKAGES_MISSING] These packages are not installed: {missing} ({where}). {advice}"
 
 
 def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
@@ -148,9 +148,11 @@ for action in (no_spark, lambda: importlib.import_module("connectors.protobuf"))
 
 def test_without_spark_the_error_says_both_ways_to_have_one() -> None:
     for line, where in zip(run(NO_SPARK, "pyspark"), ("register", "connectors.protobuf"), strict=True):
-        assert line.startswith(f"ConnectorError [SPARK_MISSING] This Python has no Spark: {sys.executable} cannot")
+        assert line.startswith(
+            f"ConnectorError [SPARK_MISSING] This Python cannot import Spark: {sys.executable} has no module"
+        )
         assert f"({where})" in line
-        assert "put its folder on PYTHONPATH" in line
+        assert "put Spark's folder on PYTHONPATH" in line
         assert line.endswith(install_advice("spark"))
 
 
@@ -191,7 +193,7 @@ def test_without_a_tested_ptars_protobuf_reads_and_one_line_says_so(missing: str
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: ptars\nVersion: 0.0.26\n")
     why = "ptars is not installed" if missing else "ptars 0.0.26 is installed, not the tested 0.0.25"
-    slower = f"by protobuf, which is several times slower and gives the same: {why}. {install_advice('fast')}"
+    slower = f"by protobuf, which is several times slower, with the same result: {why}. {install_advice('fast')}"
     other = f"{install_advice('fast')} Or let engine be auto or python."
     values = "{'seconds': 5, 'nanos': None} True"
     assert run(READ, missing, str(tmp_path)) == [

@@ -145,7 +145,7 @@ def test_an_outage_shorter_than_the_rule_is_waited_out(call_seconds: float, draw
 def test_a_longer_outage_ends_with_its_error_which_names_the_option(call_seconds: float) -> None:
     time = Time()
     said = (
-        r"\[GONE_FOR_NOW\] No answer \(here\)\. Check the network\. It was tried again for 600 s: raise the option "
+        r"\[GONE_FOR_NOW\] No answer \(here\)\. Check the network\. It was retried for 600 s: raise the option "
         r"retryTimeout for longer outages\."
     )
     with pytest.raises(ServiceUnavailableError, match=said):
@@ -184,7 +184,7 @@ def test_where_attempts_are_counted_time_does_not_matter_and_progress_begins_aga
     for progress in (False, False, True, False, False):
         time.sleep(10_000)
         outage.next_delay_seconds(error, progress=progress)
-    with pytest.raises(ServiceUnavailableError, match="tried again 2 times: raise the option numRetries"):
+    with pytest.raises(ServiceUnavailableError, match="retried 2 times: raise the option numRetries"):
         outage.next_delay_seconds(error)
 
 

@@ -95,7 +95,7 @@ def test_without_what_a_source_needs_use_says_how_to_install_it() -> None:
         "util.find_spec = lambda name: None if name == 'confluent_kafka' else there(name); "
     )
     done = python(missing + "import pyspark_kafka_py as m; m.DefaultSource({})", AUTOLOAD)
-    assert "[PACKAGES_MISSING] not installed: confluent_kafka (the format kafka_py)" in done.stderr
+    assert "[PACKAGES_MISSING] These packages are not installed: confluent_kafka (the format kafka_py)" in done.stderr
     assert install_command("kafka") in done.stderr
 
 

@@ -70,7 +70,9 @@ def test_without_its_extra_a_server_says_which_one_it_needs(name: str, missing: 
     code += "from connectors.testing.__main__ import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"[PACKAGES_MISSING] not installed: {missing} (the server {name}). ")
+    assert done.stderr.startswith(
+        f"[PACKAGES_MISSING] These packages are not installed: {missing} (the server {name}). "
+    )
     assert f"Install the extra {extra}: pip install" in done.stderr
 
 

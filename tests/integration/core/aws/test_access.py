@@ -269,7 +269,7 @@ SSO = "sso_start_url = https://a.example\nsso_region = us-east-1\nsso_account_id
     [
         pytest.param(f"role_arn = {ROLE}\nsource_profile = gone", {}, "InvalidConfigError", id="no-source"),
         pytest.param(f"role_arn = {ROLE}\ncredential_source = Moon", {}, "InvalidConfigError", id="odd-source"),
-        pytest.param(SSO, {}, "SSOTokenLoadError.*Log in again", id="not-logged-in"),
+        pytest.param(SSO, {}, "SSOTokenLoadError.*Run aws sso login again", id="not-logged-in"),
         pytest.param("credential_process = /absent/program", {}, "FileNotFoundError", id="no-program"),
         pytest.param("credential_process = echo nonsense", {}, "JSONDecodeError", id="nonsense"),
         pytest.param(

@@ -45,7 +45,11 @@ def test_records_that_hold_each_other_several_times_end_at_a_bound(union: bool) 
     options = parse_avro_options({}, "from_avro")
     assert spark_type(all_of(doubling(10, union=union)), options) is not None
     for levels in (17, 60):
-        with pytest.raises(AvroAnalysisError, match=r"AVRO_TOO_MANY_COLUMNS.*more than 50000.*Declare what you do not need as bytes"):
+        with pytest.raises(
+            AvroAnalysisError,
+            match=r"AVRO_TOO_MANY_COLUMNS.*more than 50000.*Declare what you "
+            r"do not need as bytes",
+        ):
             spark_type(all_of(doubling(levels, union=union)), options)
 
 

@@ -82,7 +82,8 @@ def test_a_missing_extra_is_a_named_error(service: str, module: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        f"[PACKAGES_MISSING] not installed: {module} (this command). {install_advice(f'{service},testing')}\n"
+        f"[PACKAGES_MISSING] These packages are not installed: {module} (this command). "
+        f"{install_advice(f'{service},testing')}\n"
     )
     assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"
 
