@@ -223,7 +223,7 @@ def _driver_limits(settings: WriteSettings, stream: str) -> tuple[tuple[str, int
         if not is_patient:
             raise
         _log.warning(
-            "[RETRYING] The tasks ask what the driver could not: [%s] %s (%s).", error.code, error.what, stream
+            "[RETRYING] The driver could not ask, so the tasks do: [%s] %s (%s).", error.code, error.what, stream
         )
         return ()
     return ((stream, limit),)

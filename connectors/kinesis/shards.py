@@ -149,8 +149,8 @@ def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Po
     if position.kind is not PositionKind.TIME:
         return position
     if position.number > listing.at_ms + _FUTURE_MS:
-        what = f"The time of {option} lies in the future"
-        raise OptionError("OPTION_ILLEGAL", what, listing.name, "Give latest, or a time passed.")
+        what = f"The time in {option} is in the future"
+        raise OptionError("OPTION_ILLEGAL", what, listing.name, "Give latest, or a time in the past.")
     if position.number < listing.at_ms - listing.retention_ms:
         return TRIM
     return at_time(min(position.number, listing.at_ms))  # the service refuses a time to come
@@ -295,7 +295,7 @@ def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) 
         if begin.ended or (
             state.position.kind is PositionKind.AFTER and not is_after(begin.position, state.position.number)
         ):
-            what = f"The batch ends at {state.position} and begins at {begin.position}"
+            what = f"The batch ends at {state.position}, before it begins at {begin.position}"
             raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}")
         whole = (begin.position, state.position, begin.complete_ms, listing.retention_ms)
         ranges.append(ShardRange(listing.stream, listing.name, shard, *whole))

@@ -180,7 +180,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
 
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where)
+    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be parsed: {error}", where)
 
 
 def service_time_ms(date: str | None) -> int:
@@ -394,7 +394,7 @@ class MessageBuffer:
         try:
             yield from self._buffer
         except (ParserError, LookupError, ValueError, struct.error) as error:
-            what = f"What SubscribeToShard sent is damaged: {type(error).__name__}: {error}"
+            what = f"A response of SubscribeToShard is damaged: {type(error).__name__}: {error}"
             raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what) from None
 
 

@@ -50,7 +50,9 @@ _RATE: Final = re.compile(r"\brate\b", re.IGNORECASE)
 """In the message of a LimitExceededException for too many calls, which RegisterStreamConsumer may be answered too."""
 _UNAVAILABLE: Final = _Meaning(ServiceUnavailableError, "KINESIS_UNAVAILABLE")
 _DENIED: Final = _Meaning(
-    AccessDeniedError, "KINESIS_ACCESS_DENIED", "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted."
+    AccessDeniedError,
+    "KINESIS_ACCESS_DENIED",
+    "Allow kinesis:{operation} on the stream, and kms:Decrypt if it is encrypted.",
 )
 _ROLE_DENIED: Final = _Meaning(
     AccessDeniedError,
@@ -82,7 +84,7 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
     error, name = response.get("Error", {}), aws.error_name(response)
     message = aws.cleaned(error.get("Message") or error.get("message") or "")
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    what = f"{operation} was answered {name or status}{message}"
+    what = f"{operation} failed with {name or status}{message}"
     of_role = operation.startswith("AssumeRole")
     where = role or where if of_role else where
     if (meaning := _MEANINGS.get(name)) is None:
@@ -105,7 +107,7 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
     if failure is aws.ClientFailure.NETWORK:
         return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where)
     if failure is aws.ClientFailure.NO_REGION:
-        return OptionError("KINESIS_NO_REGION", "No region is known", "region")
+        return OptionError("KINESIS_NO_REGION", "The AWS region is not set", "region")
     if failure is aws.ClientFailure.ILLEGAL_REGION:
         return OptionError("OPTION_ILLEGAL", what, "region", "Give the option region, such as eu-west-1.")
     if failure is aws.ClientFailure.ILLEGAL_PARAMETERS:

@@ -290,4 +290,4 @@ def _tls(certificates: str | None) -> ssl.SSLContext:
 
 
 def _cut(what: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}")
+    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"The connection of a subscription broke: {what}")

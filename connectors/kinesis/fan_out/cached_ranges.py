@@ -295,7 +295,9 @@ class SpoolIndex:
             whole = sum(cached.rows for cached in ranges) == reader.info.rows
             return ranges if whole and all(cached.deaggregate == self._deaggregate for cached in ranges) else []
         except (SpoolError, OSError, KeyError, TypeError, ValueError) as error:
-            _log.warning("[KINESIS_SPOOL_IGNORED] A segment is not used, and its records are polled: %s", error)
+            _log.warning(
+                "[KINESIS_SPOOL_IGNORED] A segment is not used. The query polls its records instead: %s", error
+            )
             return []
 
     @property

@@ -80,7 +80,7 @@ def check_room(client: KinesisClient, stream_arn: str, where: str) -> None:
         return
     total = sum(status.values())
     if total >= _MOST_CONSUMERS and status["ACTIVE"] == total:
-        what = f"The stream has {total} registered consumers, and takes no other one"
+        what = f"The stream has {total} registered consumers, and accepts no more"
         raise ConnectorError(CONSUMER_LIMIT, what, where)
 
 

@@ -85,8 +85,8 @@ class StallDetector:
             self._unchanged[status.index] += 1
             if status.index in self and not was_stalled:
                 _log.warning(
-                    "[KINESIS_FETCHER_SILENT] A fetcher has reported nothing for %g s; its shards are polled until it "
-                    "does (pid %s).",
+                    "[KINESIS_FETCHER_SILENT] A fetcher has reported nothing for %g s. The query polls its shards "
+                    "until it does (pid %s).",
                     self._patience,
                     status.pid,
                 )
@@ -353,7 +353,9 @@ class FanOut(PushSource):
             self._monitor.fail(error)
         elif error.code not in self._logged:
             self._logged.add(error.code)
-            _log.warning("[KINESIS_NOT_SUBSCRIBED] Records are polled meanwhile: %s", error)
+            _log.warning(
+                "[KINESIS_NOT_SUBSCRIBED] Enhanced fan-out does not work now, so the query polls records: %s", error
+            )
 
     def _fetcher_ended(self, index: int) -> None:
         """Let the process that follows begin where the segments of this one end."""

@@ -44,7 +44,7 @@ def read_part(
                 rows = next(batches, None)
             except (SpoolError, OSError, ValueError) as error:
                 if not warned:
-                    _log.warning("[KINESIS_SPOOL_IGNORED] Parts of a batch are polled (%s): %s", part.shard, error)
+                    _log.warning("[KINESIS_SPOOL_IGNORED] The query polls parts of a batch (%s): %s", part.shard, error)
                 warned = True
                 break
             if rows is None:

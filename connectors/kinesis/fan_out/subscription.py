@@ -317,7 +317,7 @@ class ShardSubscription:
                 self._set_live(live=False)
                 response.retire_connection()
                 _log.warning(
-                    "[KINESIS_SUBSCRIPTION_SILENT] A subscription sent nothing for %g s; it is opened again (%s, %s).",
+                    "[KINESIS_SUBSCRIPTION_SILENT] A subscription sent nothing for %g s. It is opened again (%s, %s).",
                     self._host.stall_seconds,
                     *self.order.key,
                 )

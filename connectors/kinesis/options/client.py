@@ -77,7 +77,7 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     check_access(options, FORMAT)
     arn = STREAM_ARN.fullmatch(stream)
     if arn and options.region is not None and options.region != arn[1]:
-        what = f"The option region is {options.region} and the stream is in {arn[1]}"
+        what = f"The option region is {options.region}, but the stream is in {arn[1]}"
         raise OptionError("OPTION_CONFLICT", what, FORMAT)
     return dataclasses.replace(options, region=region_from(options, environ, "kinesis", arn[1] if arn else None))
 

@@ -53,6 +53,6 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     refuse_second_limit(raw, "numRetries", FORMAT, is_set=options.num_retries is not None)
     if options.stream is not None and not STREAM.fullmatch(options.stream):
         what = f"The option streamName cannot be {options.stream!r}"
-        action = "A sink writes all rows to one stream, or takes them from the column stream."
+        action = "Name one stream for all rows, or leave the option out and give a column stream."
         raise OptionError("OPTION_ILLEGAL", what, FORMAT, action)
     return resolve_client(options, environ, options.stream or "")

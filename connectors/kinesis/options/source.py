@@ -316,10 +316,10 @@ def _split(name: str, text: str, pattern: re.Pattern[str], action: str) -> tuple
 def _check_streams(positions: ShardPositions, streams: tuple[str, ...], option_name: str) -> None:
     names = {stream.rpartition("/")[2] for stream in streams}
     if "" in positions.named and len(streams) > 1:
-        what = f"The option {option_name} names shards and not their streams"
+        what = f"The option {option_name} names shards, but not their streams"
         raise _illegal(what, "With several streams, put each one's shards under its name.")
     if unknown := sorted(set(positions.named) - names - {""}):
-        what = f"The option {option_name} names the stream {unknown[0]}, which is not read"
+        what = f"The option {option_name} names the stream {unknown[0]}, which the query does not read"
         raise _illegal(what, f"The streams are: {', '.join(sorted(names))}.")
 
 
@@ -330,7 +330,7 @@ def _consumers(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...
     if options.consumer_arn is not None:
         return _registered(options, options.consumer_arn, streams)
     if options.consumer_name is None:
-        action = "Give a name that no other query on the stream uses, or consumerARN for a consumer that is registered."
+        action = "Give a name that no other query on the stream uses, or consumerARN for a registered consumer."
         raise OptionError("OPTION_MISSING", "consumerMode=efo needs consumerName", FORMAT, action)
     if not NAME.fullmatch(options.consumer_name):
         action = "Give up to 128 letters, digits, dots, dashes and underscores."
@@ -340,7 +340,7 @@ def _consumers(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...
 
 def _registered(options: FanOutOptions, text: str, streams: Sequence[str]) -> tuple[str, ...]:
     if options.require_deregistration:
-        what = "a consumer that was registered by somebody else is not deregistered here"
+        what = "the query deregisters no consumer that it did not register"
         raise conflict(FORMAT, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
     action = "Give names of consumers, or ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER."
     consumers = _split("consumerARN", text, _CONSUMER, action)
@@ -373,7 +373,7 @@ def _check_no_fan_out(raw: Mapping[str, str | None]) -> None:
     if ignored and named([declared_options(KinesisReadOptions)["consumer_mode"]]):
         _warn_ignored(", ".join(ignored))
     elif ignored:
-        why = "it is for efo, and records are read by polling, the default"
+        why = "it is for efo, but the query polls records, the default"
         action = f"Give consumerMode=efo, or leave {ignored[0]} out."
         raise conflict(FORMAT, ignored[0], "consumerMode", why, action)
 

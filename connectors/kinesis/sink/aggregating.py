@@ -344,5 +344,5 @@ def _aggregate_bytes(settings: WriteSettings) -> int:
 
 
 def _misplaced(stream: str) -> ServiceUnavailableError:
-    what = "Aggregates are in other shards than ListShards names for their hash keys"
+    what = "Kinesis stored aggregates in other shards than ListShards names for their hash keys"
     return ServiceUnavailableError("KINESIS_AGGREGATE_MISPLACED", what, stream)

@@ -96,7 +96,7 @@ def put_results(body: bytes, count: int, stream: str) -> list[Result]:
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count or not all(result.ErrorCode or result.ShardId for result in results):
         settled = sum(bool(result.ErrorCode or result.ShardId) for result in results)
-        reason = ValueError(f"it says of {settled} records what became of them, and {count} were sent")
+        reason = ValueError(f"it has results for {settled} records, but {count} were sent")
         raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
     return results
 
@@ -110,7 +110,7 @@ class Attempts:
 
     def wait(self, error: ConnectorError, left: Sequence[RequestEntry], *, progress: bool = False) -> None:
         """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
-        what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
+        what = f"{len(left)} rows were not written" if len(left) > 1 else "A row was not written"
         action = _MORE_SHARDS if error.code == THROTTLED else error.action
         where = f"{error.where}, {key_name(left[0].PartitionKey)}"
         unput = type(error)(error.code, f"{what}: {error.what}", where, action)

@@ -113,7 +113,7 @@ def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
         if bad := not_utf8(batch.column(name)):
             key = batch.column("partitionKey")[bad[0]].cast(pa.binary()).as_py() or b""
             what = f"Row {first + bad[0]} of its partition has a {name} that is not UTF-8"
-            action = "Rows are counted from 0. Give bytes that are not text as base64 or hex, or filter such rows."
+            action = "Give bytes that are not text as base64 or hex, or filter out such rows. Rows are counted from 0."
             raise _bad_row(what, key.decode(errors="backslashreplace"), action)
 
 
@@ -152,7 +152,7 @@ def _refuse(batch: pa.RecordBatch, columns: Columns) -> None:
             what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
             raise _bad_row(what, key, "Fill the column stream, or give the option streamName.")
         if hash_key is not None and not is_hash_key(hash_key):
-            action = "It must be a whole number from 0 to 2^128-1 without leading zeros, or null."
+            action = "Give a whole number from 0 to 2^128-1 without leading zeros, or null."
             raise _bad_row(f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}", key, action)
 
 

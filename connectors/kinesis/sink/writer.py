@@ -49,11 +49,11 @@ def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: s
     summary = wait_out(lambda: client.describe(stream), options.outage_rule)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
         if needs_keys:
-            what = f"The stream ignores partition keys, so {needs_keys}=true cannot be kept"
+            what = f"The stream ignores partition keys, so {needs_keys}=true cannot work"
             raise OptionError("KINESIS_KEYS_IGNORED", what, stream)
         _log.warning(
             "[KINESIS_KEYS_IGNORED] The stream %s ignores partitionKey and explicitHashKey: its record distribution "
-            "strategy is AUTO. Records of one key go to any shard, and have no order.",
+            "strategy is AUTO. Records with the same key go to any shard, in no order.",
             stream,
         )
     return int(summary.get("MaxRecordSizeInKiB") or _DEFAULT_RECORD_KIB) << 10
@@ -111,7 +111,7 @@ def _refuse_larger(rows: Rows, limit: int) -> None:
     if max(rows.sizes) <= limit:
         return
     size, record = next((size, one) for size, one in zip(rows.sizes, rows.records, strict=True) if size > limit)
-    what = f"A row has {size} bytes of data and partitionKey; the stream {rows.stream} takes {limit}"
+    what = f"A row has {size} bytes of data and partitionKey, but the stream {rows.stream} accepts {limit}"
     raise ConnectorError(BAD_ROW, what, key_name(record.PartitionKey))
 
 

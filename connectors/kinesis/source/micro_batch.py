@@ -290,7 +290,7 @@ class KinesisStream:
                 continue
             listing = listings.get(arn)
             if listing is None:
-                what = "The batch that was not finished reads a stream that the options do not name any more"
+                what = "The unfinished batch reads a stream that the options no longer name"
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn)
             same_stream(state, listing)
             before = with_unread(begin[arn], listing) if arn in begin else None
@@ -315,8 +315,8 @@ class KinesisStream:
 def same_stream(state: StreamState, listing: Listing) -> None:
     if state.created_ms != listing.created_ms:
         what = (
-            f"The checkpoint is of a stream created at {state.created_ms} ms after 1970, and the one there now was "
-            f"created at {listing.created_ms}: it was deleted and recreated"
+            f"The stream was deleted and created again: the checkpoint's was created at {state.created_ms} ms after "
+            f"1970, the present one at {listing.created_ms}"
         )
         raise SourceGoneError("KINESIS_STREAM_RECREATED", what, listing.name)
 
@@ -336,7 +336,7 @@ def check_named(
                 if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
                     raise
                 number = state.position.number
-                what = f"The option initialPosition names the record {number}, which the shard does not have"
+                what = f"The option initialPosition names the record {number}, but the shard has no such record"
                 raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, f"{listing.name}, {shard}") from None
 
 

@@ -127,8 +127,9 @@ class Progress:
     def error(self) -> ServiceUnavailableError:
         return ServiceUnavailableError(
             "KINESIS_SHARD_STALLED",
-            f"For {self._patience:g} s the shard has brought no record and said that it is {self._behind_ms} ms behind "
-            "its newest, no less each time",
+            f"For {self._patience:g} s the shard has returned no record, and reads stay {self._behind_ms} ms "
+            f"behind its "
+            "newest",
             self._where,
         )
 
@@ -203,7 +204,7 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
         if error.code != INVALID_ARGUMENT or not was_read or position.kind is not PositionKind.AFTER:
             raise
         _log.warning(
-            "[KINESIS_START_TRIMMED] The record %d is not there any more; reading on from the oldest (%s, %s).",
+            "[KINESIS_START_TRIMMED] The record %d no longer exists. The query continues at the oldest (%s, %s).",
             position.number,
             stream,
             shard,
@@ -221,7 +222,7 @@ def report_data_loss(code: str, reason: str, where: str, *, fail: bool) -> None:
 def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
     """Raise a `DataLossError` for a shard that was not read to its end and is not listed any more; or only warn."""
     for shard in vanished(state, listing):
-        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
+        reason = f"The shard no longer exists, and was read only up to {state.shards[shard].position}"
         report_data_loss("KINESIS_DATA_LOSS.SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
 
 
@@ -237,8 +238,8 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     oldest = first_record(pages, TRIM)
     if oldest is None:
         _log.warning(
-            "[KINESIS_IDLE_BEYOND_RETENTION] Nothing is known of the shard since %d ms after 1970, which is longer ago "
-            "than the retention, and it is empty now: what came meanwhile, if anything did, is gone (%s, %s).",
+            "[KINESIS_IDLE_BEYOND_RETENTION] The shard was last read up to %d ms after 1970, longer ago than the "
+            "retention, and it is empty now. Any records that came in between are lost (%s, %s).",
             complete_ms,
             pages.stream,
             pages.shard,
@@ -250,7 +251,7 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     report_data_loss(
         "KINESIS_DATA_LOSS.TRIMMED",
         f"The records after {position} were trimmed: {complete}, and "
-        f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
+        f"the oldest remaining record is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
         f"{pages.stream}, {pages.shard}",
         fail=fail,
     )

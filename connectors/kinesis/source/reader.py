@@ -87,7 +87,7 @@ def read_range(
         for records in _RangeReader(part, settings, client or shared_client(settings.client), sleep).records():
             yield from batches(records, aggregates(records) if settings.deaggregate else None, part.name, part.shard)
     except SourceGoneError as error:
-        reason = f"The shard cannot be read any more: {error}"
+        reason = f"The shard can no longer be read: {error}"
         where = f"{part.stream}, {part.shard}"
         report_data_loss("KINESIS_DATA_LOSS.SHARD_GONE", reason, where, fail=settings.fail_on_data_loss)
 
@@ -163,8 +163,8 @@ class _RangeReader:
         if at_tip < _TIP_PAGES or time.monotonic() - self._tip_since < self._settings.end_patience:
             return False
         _log.warning(
-            "[KINESIS_SHARD_NOT_ENDED] The shard is closed, and for %g s said that nothing lies ahead, but no response "
-            "ends it: it counts as read (%s, %s).",
+            "[KINESIS_SHARD_NOT_ENDED] The shard is closed and has returned nothing for %g s, but no response marks "
+            "its end. The query treats it as read (%s, %s).",
             self._settings.end_patience,
             self._part.stream,
             self._part.shard,
@@ -173,7 +173,7 @@ class _RangeReader:
 
     def _report_end_missing(self) -> None:
         part = self._part
-        reason = f"The batch from {part.begin} ends with the record {part.end.number}, which is not there any more"
+        reason = f"The batch from {part.begin} ends with the record {part.end.number}, which no longer exists"
         where = f"{part.stream}, {part.shard}"
         report_data_loss("KINESIS_DATA_LOSS.END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
 

@@ -94,7 +94,7 @@ class Scheduler:
     def check_parent(self) -> None:
         """Raise a `ServiceUnavailableError` when the process that started this one is gone: nobody waits."""
         if self._parent.is_gone():
-            raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that asked is gone")
+            raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that made the request has ended")
 
     def stop(self) -> None:
         """End the threads, each after the job that it runs now, and the waits of `pause`."""
@@ -318,7 +318,9 @@ class ShardMonitor:
             return delay
         self._add_cpu(task, time.thread_time() - cpu)
         if task.latest.is_stalled and not exact:
-            _log.warning("%s The query goes on without what it may hold.", task.latest.progress.error())
+            _log.warning(
+                "%s The query continues without the records that the shard may hold.", task.latest.progress.error()
+            )
         with self._changed:
             self._show(task)
             if task.latest.settled:

@@ -101,7 +101,7 @@ def test_a_stream_stops_with_the_error_of_the_service_after_retry_timeout(kinesi
     begin_outage(kinesis, operation)
     with (
         kinesis.query(**QUICK, retryTimeout="1s") as query,
-        pytest.raises(ReaderFailedError, match=r"KINESIS_UNAVAILABLE.*tried again for 1 s: raise the option retry"),
+        pytest.raises(ReaderFailedError, match=r"KINESIS_UNAVAILABLE.*retried for 1 s: raise the option retry"),
     ):
         query.run_until(lambda _batches: False, PATIENCE)
 
@@ -190,7 +190,7 @@ def test_an_outage_is_warned_of(kinesis: KinesisRig, caplog: pytest.LogCaptureFi
     with pytest.raises(ServiceUnavailableError):
         write(kinesis, 3, retryTimeout="6s", maxRetryInterval="2s")
     warnings = [line for line in caplog.messages if line.startswith("[RETRYING]")]
-    assert [warning.partition(" ")[2][:10] for warning in warnings] == ["A call has", "The tasks ", "A call has"]
+    assert [warning.partition(" ")[2][:10] for warning in warnings] == ["A call has", "The driver", "A call has"]
     assert all("[KINESIS_UNAVAILABLE]" in warning for warning in warnings)
 
 
@@ -234,6 +234,6 @@ def test_a_consumer_is_asked_for_as_long_as_an_outage_may_last(kinesis: KinesisR
 def test_the_peers_number_of_retries_keeps_its_meaning(kinesis: KinesisRig, name: str) -> None:
     begin_outage(kinesis, "DescribeStreamSummary")
     since = kinesis.server.next_call()
-    with pytest.raises(ServiceUnavailableError, match="It was tried again 3 times: raise the option numRetries"):
+    with pytest.raises(ServiceUnavailableError, match="It was retried 3 times: raise the option numRetries"):
         write(kinesis, 3, **{name: "3"})
     assert len(kinesis.server.calls("DescribeStreamSummary", since=since)) == 4

@@ -251,7 +251,7 @@ class TestFailures:
     def test_error_names_a_row_and_not_its_aggregate(self, server: KinesisServer) -> None:
         server.throttle("PutRecords", 1000)
         server.throttle("PutRecord", 1000)
-        with pytest.raises(ConnectorError, match=r"100 rows are not put") as raised:
+        with pytest.raises(ConnectorError, match=r"100 rows were not written") as raised:
             write(server, batch(numbered(100, keys=1)), numRetries=1)
         assert "partitionKey 'key-0'" in raised.value.where
 
@@ -378,7 +378,7 @@ class TestOrder:
 
     def test_error_names_a_row_and_not_its_aggregate(self, server: KinesisServer) -> None:
         server.throttle("PutRecord", 1000)
-        with pytest.raises(ConnectorError, match=r"rows are not put") as raised:
+        with pytest.raises(ConnectorError, match=r"rows were not written") as raised:
             write(server, batch(numbered(100, keys=1)), numRetries=1, **ORDERED)
         assert "partitionKey 'key-0'" in raised.value.where
 

@@ -156,7 +156,7 @@ class TestFailures:
 
     def test_task_fails_when_retries_bring_nothing(self, server: KinesisServer) -> None:
         server.fail_entries(count=None, partition_key="key-1")
-        with pytest.raises(ConnectorError, match="A row is not put") as raised:
+        with pytest.raises(ConnectorError, match="A row was not written") as raised:
             write(server, batch(numbered(3)), numRetries=2)
         assert raised.value.transient
         assert "key-1" in raised.value.where
