@@ -161,9 +161,7 @@ class PubSubDataSource(ConnectorSource):
         return self.connector.schema(options)
 
     def overwrite_error(self) -> OptionError:
-        return OptionError(
-            "PUBSUB_SAVE_MODE", "A topic cannot be overwritten: messages that were published stay", "pubsub sink"
-        )
+        return OptionError("PUBSUB_SAVE_MODE", "A topic cannot be overwritten: published messages stay", "pubsub sink")
 
     def batch_writer(self, schema: StructType) -> PubSubBatchWriter:
         return PubSubBatchWriter(*self._plan(schema))

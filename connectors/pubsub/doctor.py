@@ -72,7 +72,11 @@ def _list(client: PubSubClient, options: PubSubReadOptions) -> str | ConnectorEr
     require_topic(options, info)
     require_one_fetcher(options, info)
     if info.filter:
-        return FindingError("PUBSUB_FILTER", f"a filter keeps messages away: {info.filter[:200]}", info.name)
+        return FindingError(
+            "PUBSUB_FILTER",
+            f"the subscription has a filter, so it does not deliver every message: {info.filter[:200]}",
+            info.name,
+        )
     return f"the subscription of topic {info.topic} retains messages for {info.retention_seconds:g} s"
 
 

@@ -138,6 +138,6 @@ def _unusable(source: Path | ServiceAccount, problem: str) -> CredentialsError:
         )
     return CredentialsError(
         "CREDENTIALS_UNREADABLE",
-        "The options clientEmail and privateKey are no key of a service account",
+        "The options clientEmail and privateKey are not the key of a service account",
         source.client_email,
     )

@@ -12,6 +12,7 @@ from connectors.core.errors import (
     CredentialsError,
     ServiceUnavailableError,
     SourceGoneError,
+    declared_action,
 )
 from connectors.pubsub.options.client import EMULATOR_VARIABLE, GOOGLE, Transport
 
@@ -96,7 +97,7 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         return topic_deleted(call.resource)
     if call.method == "Seek" and "/snapshots/" in call.resource:
         return SourceGoneError(
-            "PUBSUB_SNAPSHOT_NOT_FOUND", "The snapshot, or the subscription, does not exist", call.resource
+            "PUBSUB_SNAPSHOT_NOT_FOUND", "The snapshot or the subscription does not exist", call.resource
         )
     if call.method in {"CreateSubscription", "Publish", "DeleteTopic"}:
         return SourceGoneError("PUBSUB_TOPIC_NOT_FOUND", "The topic does not exist", call.resource)
@@ -104,7 +105,6 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         "PUBSUB_SUBSCRIPTION_NOT_FOUND",
         "The subscription does not exist",
         call.resource,
-        "It was deleted, or has expired, or the options projectId and subscriptionId are wrong.",
     )
 
 
@@ -128,7 +128,7 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
             "PUBSUB_PUBLISH_REFUSED",
             "The service refuses a message of a request",
             call.resource,
-            f"Change or filter what it does not take.{_quoted(detail)}",
+            f"{declared_action('PUBSUB_PUBLISH_REFUSED')}{_quoted(detail)}",
         )
     return ConnectorError(
         "PUBSUB_CALL_FAILED", f"{call.method} failed with {status}", call.resource, _quoted(detail).strip()
@@ -140,17 +140,17 @@ def _delivers_nothing(call: RpcCall, detail: str) -> SourceGoneError:
     if _DETACHED.search(detail):
         return SourceGoneError(
             "PUBSUB_SUBSCRIPTION_DETACHED",
-            f"The subscription delivers nothing any more: it was detached from its topic.{_quoted(detail)}".rstrip("."),
+            f"The subscription delivers nothing: it was detached from its topic.{_quoted(detail)}".rstrip("."),
             call.resource,
         )
     name, _, project = call.resource.rpartition("/")[2], *call.resource.split("/", 2)[:2]
     return SourceGoneError(
         "PUBSUB_SUBSCRIPTION_NOT_PULLABLE",
-        "The subscription refuses to deliver: it pushes or exports its messages itself, or it was detached",
+        "The subscription refuses to deliver: it pushes or exports its messages, or it was detached",
         call.resource,
-        f"See which: gcloud pubsub subscriptions describe {name} --project={project}. If it pushes or exports, keep "
-        "the spool and the checkpoint, and make it a pull subscription. Only if it says detached: true, create another "
-        f"subscription, with another spool and checkpoint.{_quoted(detail)}",
+        f"Run gcloud pubsub subscriptions describe {name} --project={project}. If it pushes or exports, make it a pull "
+        "subscription, and keep the spool and the checkpoint. Only if it says detached: true, create another "
+        f"subscription, with a new spool and checkpoint.{_quoted(detail)}",
     )
 
 
@@ -162,9 +162,9 @@ def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
         "TLS_CERTIFICATE",
         f"{call.method} failed: the certificate of {peer} is not accepted",
         f"{call.resource} at {call.transport.target}",
-        f"Name a file with the authority that signed it in the environment variable {variable}, for the driver and "
-        "each executor; a proxy that opens TLS has an authority of its own. If its name or date is wrong, check the "
-        f"option endpoint and the clock.{'' if of_token else _quoted(detail)}",
+        f"Set the environment variable {variable} to a file with the authority that signed it, on the driver and each "
+        "executor. A proxy that opens TLS has its own authority. If its name or date is wrong, check the option "
+        f"endpoint and the clock.{'' if of_token else _quoted(detail)}",
     )
 
 
@@ -176,7 +176,7 @@ def _no_token(call: RpcCall, detail: str) -> ConnectorError:
         )
     # The text of the token endpoint may hold secrets, so it is not shown.
     if _OAUTH_REFUSED.search(detail):
-        return _unauthenticated("The credentials were refused when a token was asked for", call)
+        return _unauthenticated("The token endpoint refused the credentials", call)
     return ServiceUnavailableError("PUBSUB_TOKEN_UNAVAILABLE", "The credentials gave no access token", where)
 
 
@@ -187,14 +187,14 @@ def _unauthenticated(what: str, call: RpcCall) -> CredentialsError:
 def _unavailable(call: RpcCall, status: str, detail: str) -> ConnectorError:
     transport = call.transport
     if transport.local and not transport.secure:
-        advice = "Check that the emulator runs."
+        advice = "Check that the emulator is running."
     elif transport.secure and transport.target != GOOGLE.target:
         advice = (
             f"Check the option endpoint. If it is an emulator without TLS, name it in {EMULATOR_VARIABLE}, or set "
             "allowInsecure=true."
         )
     else:
-        advice = f"Check that this machine reaches {transport.target}."
+        advice = f"Check that this machine can reach {transport.target}."
     return ServiceUnavailableError(
         "PUBSUB_UNAVAILABLE",
         f"{call.method} failed with {status}",

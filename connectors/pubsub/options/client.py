@@ -138,7 +138,8 @@ def decide_transport(endpoint: str | None, emulator: str | None, *, allow_insecu
             "OPTION_CONFLICT",
             f"The option endpoint asks for plaintext to {host}, which is neither this machine nor an emulator",
             FORMAT,
-            f"Use https://, name the emulator in {EMULATOR_VARIABLE}, or allow it with the option allowInsecure=true.",
+            f"Use https://, name the emulator in {EMULATOR_VARIABLE}, or allow plaintext with the option "
+            "allowInsecure=true.",
         )
     if port is None and not secure:
         raise OptionError("OPTION_ILLEGAL", "The option endpoint has no port", FORMAT, f"Give {_ENDPOINT.legal}.")
@@ -212,8 +213,8 @@ def _check_emulator(transport: Transport, credentials_option: str | None, *, by_
     else:
         raise OptionError(
             "OPTION_CONFLICT",
-            f"The option {credentials_option} is given, and {EMULATOR_VARIABLE} names {transport.target}, which is "
-            "not this machine and would be reached without TLS and without credentials",
+            f"The option {credentials_option} is given, but {EMULATOR_VARIABLE} names {transport.target}. That is not "
+            "this machine, and would be reached without TLS and without credentials",
             FORMAT,
             f"Unset {EMULATOR_VARIABLE} to reach the service itself, or leave {credentials_option} out to use the "
             "emulator.",

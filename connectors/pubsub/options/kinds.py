@@ -106,7 +106,7 @@ TOPIC: Final = resource("topics")
 def check_batch(names: Collection[str]) -> None:
     for name in _STREAM_ONLY:
         if name.lower() in names:
-            what = f"The option {name} is for streams, and this is a batch read, which moves no subscription"
+            what = f"The option {name} is for streams: a batch read moves no subscription"
             raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Leave it out, or use spark.readStream.")
 
 
@@ -143,8 +143,8 @@ def project_required(name: str, collection: str) -> OptionError:
 def deletion_refused(subscription: str) -> OptionError:
     return OptionError(
         "OPTION_UNKNOWN",
-        f"The option {DELETE_ON_STOP} is not supported: a stop kills the source as a crash does, so it would also "
-        "delete the subscription of a query that is restarted",
+        f"The option {DELETE_ON_STOP} is not supported: a stop kills the source like a crash, so the subscription of "
+        "a query that is restarted would be deleted too",
         FORMAT,
         "Leave it out. After the last run of the query, `connectors spool delete-subscriptions` with its spoolLocation "
         f"deletes {subscription}; connectors.observe.watch with deleteSubscriptions does when the query is stopped.",

@@ -177,7 +177,7 @@ class Publisher:
                 now - self._progress_at,
                 self._rule.option,
                 self._rule.seconds,
-                self._last_error or "The service has not answered.",
+                self._last_error or "The service has not responded.",
             )
 
     def _release(self, pending: _Pending) -> None:

@@ -194,7 +194,7 @@ class Deadlines:
         self.counters["nacks"] += len(ack_ids)
         if failed:
             self.counters["nacks_failed"] += len(failed)
-            _log.warning("nacks failed; their messages are redelivered when the deadline passes: %s", failed[0])
+            _log.warning("nacks failed; their messages are redelivered after the deadline: %s", failed[0])
 
     def _ack_ids(self, received: Iterable[Received]) -> pa.Array:
         parts: list[pa.Array] = [pa.array([], pa.string())]
@@ -206,7 +206,7 @@ class Deadlines:
                 parts.append(self._decoder.decode([item.response for item in items]).ack_ids)
             except ConnectorError as error:
                 _log.warning(
-                    "unreadable responses; their messages are redelivered when the deadline passes: %s",
+                    "unreadable responses; their messages are redelivered after the deadline: %s",
                     one_line(str(error)),
                 )
         return pa.concat_arrays([part.cast(pa.string()) for part in parts])

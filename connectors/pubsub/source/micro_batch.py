@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
+from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError, declared_action
 from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
 from connectors.pubsub.options.client import ServiceAccount
 from connectors.pubsub.source.fetcher import PubSubFetchSettings
@@ -55,7 +55,7 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, start: SpoolStart) -
 
     if start.seek(options.seek, move):
         _log.warning(
-            "[PUBSUB_SOUGHT] %s was moved as %s say; what it delivers again gives rows again.",
+            "[PUBSUB_SOUGHT] %s was moved, as %s say. Messages that it delivers again give rows again.",
             ", ".join(options.subscriptions),
             ", ".join(f"{name}={value}" for name, value in sorted(options.seek.items())) or "earlier options",
         )
@@ -140,8 +140,8 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
     warnings = list(info.warnings)
     if created and not spool_is_new:
         warnings.append(
-            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} was absent and was created again, because "
-            "failOnDataLoss is false: what it had not delivered, and what was published until now, is lost."
+            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} was missing and was created again, because "
+            "failOnDataLoss is false. Messages that it had not delivered, and those published until now, are lost."
         )
     horizon, more = _horizon(client, options, info)
     return SubscriptionState(info, horizon, (*warnings, *more))
@@ -151,7 +151,7 @@ def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
     if options.topic is not None and info.topic != options.topic:
         raise OptionError(
             "PUBSUB_TOPIC_MISMATCH",
-            f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
+            f"The subscription belongs to the topic {info.topic}, but the option topicId is {options.topic}",
             info.name,
         )
 
@@ -161,7 +161,7 @@ def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> N
     if info.message_ordering and options.fetchers > 1:
         raise OptionError(
             "PUBSUB_ORDERED_ONE_FETCHER",
-            f"The option fetchers is {options.fetchers}, and one process fetches a subscription with message ordering",
+            f"The option fetchers is {options.fetchers}, but one process fetches a subscription with message ordering",
             info.name,
         )
 
@@ -171,11 +171,11 @@ def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: b
     if not spool_is_new and options.fail_on_data_loss:
         raise SourceGoneError(
             "PUBSUB_SUBSCRIPTION_NOT_FOUND",
-            "The subscription that this spool was filled from does not exist any more, and what it had not delivered "
-            "is lost",
+            "The subscription that filled this spool no longer exists. Messages that it had not delivered are lost",
             name,
-            "If that is acceptable, start with a new spool and a new checkpoint; or, if the query has no other "
-            "subscription, set failOnDataLoss=false and topicId to go on with one that is created again.",
+            "If that is acceptable, start with a new spool and a new checkpoint. If the query has no other "
+            "subscription, you can instead set failOnDataLoss=false and topicId: the query then creates the "
+            "subscription again.",
         )
     if options.topic is None:
         short = name.rpartition("/")[2]
@@ -200,8 +200,9 @@ def _horizon(client: PubSubClient, options: PubSubReadOptions, info: Subscriptio
     seconds, retention, topic_retention = options.dedup_horizon, info.retention_seconds, info.topic_retention_seconds
     if seconds is not None:
         warning = (
-            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
-            f"messages for {retention:g} s: a message that is redelivered later than dedupHorizon gives a second row."
+            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, but the subscription {info.name} retains "
+            f"messages for {retention:g} s. A message redelivered after dedupHorizon gives a second row. "
+            f"{declared_action('PUBSUB_DEDUP_HORIZON_SHORT')}"
         )
         return seconds, [warning] if retention > seconds else []
     if topic_retention is None and not info.topic_is_deleted:

@@ -220,8 +220,8 @@ class GuardedDecoder:
     def _leave_fast(self, reason: str) -> None:
         self._fast = None
         _log.warning(
-            "[FAST_DECODER_NOT_USED] The fast decoder (ptars) is not used any more in this process: %s. "
-            "Messages are read by protobuf instead, which is slower and loses nothing.",
+            "[FAST_DECODER_NOT_USED] This process no longer uses the fast decoder (ptars): %s. "
+            "protobuf reads the messages instead, which is slower and loses nothing.",
             reason,
         )
 
@@ -271,7 +271,7 @@ class _Columns:
     def assemble(self) -> ReceivedMessages:
         # Ids decide what is a duplicate: messages without one would be dropped as duplicates of each other.
         if len(self.message_ids) and not pc.min(pc.binary_length(self.message_ids)).as_py():
-            what, where = "A message of a response has no message id", f"one of {len(self.message_ids)} messages"
+            what, where = "A message in a response has no message id", f"one of {len(self.message_ids)} messages"
             raise ConnectorError("PUBSUB_RESPONSE_UNREADABLE", what, where)
         offsets, keys, values = _with_unique_keys(self.attribute_offsets, self.attribute_keys, self.attribute_values)
         rows = pa.RecordBatch.from_arrays(

@@ -346,7 +346,8 @@ def test_27_a_second_query_on_the_spool_is_refused_and_changes_nothing(rig: PubS
             rig.query(checkpoint=rig.folder / "other", sink=None) as second,
             pytest.raises(
                 ReaderFailedError,
-                match=r"SPOOL_IN_USE.*its own source and spoolLocation.*one query with foreachBatch.*a stream with itself",
+                match=r"SPOOL_IN_USE.*its own source and spoolLocation.*one query with foreachBatch.*a stream "
+                r"with itself",
             ),
         ):
             second.run_batch()

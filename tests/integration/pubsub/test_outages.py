@@ -18,7 +18,7 @@ from tests.support.pubsub_task import TaskPlan, run_task
 from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 
 PATIENCE = 60.0
-UNAVAILABLE = r"PUBSUB_UNAVAILABLE.*It was tried again for {} s: raise the option retryTimeout"
+UNAVAILABLE = r"PUBSUB_UNAVAILABLE.*It was retried for {} s: raise the option retryTimeout"
 
 
 @pytest.fixture

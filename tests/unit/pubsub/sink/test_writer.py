@@ -234,7 +234,7 @@ def test_a_service_that_stays_away_is_said_once_in_the_log(caplog: pytest.LogCap
 def test_a_service_that_does_not_answer_is_said_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     publish(Service(wait=lambda _: wait_for(lambda: interrupted(caplog))), requests([""] * 20), warn_seconds=0.1)
     [said] = interrupted(caplog)
-    assert "has not answered" in said
+    assert "has not responded" in said
 
 
 def test_errors_that_pass_soon_are_not_said(caplog: pytest.LogCaptureFixture) -> None:
