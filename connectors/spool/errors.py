@@ -30,7 +30,7 @@ def disk_errors(root: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename2 is not None and error.errno in _NO_LINKS:
-            what = "The file system of the spool has no hard links between its folders"
+            what = "The spool's file system has no hard links between its folders"
             raise not_writable(what, error, str(error.filename2)) from error
         if error.errno not in _REFUSALS | _NO_ROOM:
             raise
@@ -60,7 +60,7 @@ def not_writable(what: str, error: OSError, where: str, *, root: str | None = No
 
 
 def full_disk_error(root: str) -> SpoolFullError:
-    what = "The disk of the spool is full; nothing unsaved was acked, and what it holds is still served"
+    what = "The spool's disk is full. Nothing unsaved was acked, and rows in the spool are still served"
     return SpoolFullError("SPOOL_DISK_FULL", what, root)
 
 
@@ -72,11 +72,11 @@ def write_error(error: OSError, root: str) -> ConnectorError:
 
 
 def missing_spool(root: str) -> SpoolError:
-    return SpoolError("SPOOL_MISSING", "The spool that was here is not there any more", root)
+    return SpoolError("SPOOL_MISSING", "The spool that was here is gone", root)
 
 
 def foreign_file(root: str, name: str) -> SpoolDamagedError:
-    what = "A file or folder of the spool was replaced by a link or something else, which was not followed"
+    what = "A file or folder of the spool was replaced by a link or something else, which the query does not follow"
     return SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{root}/{name}")
 
 
@@ -90,12 +90,12 @@ def other_version(code: str, what: str, version: object, supported: int, where: 
 
 def fenced_error(where: str, new_holder: object = None) -> SpoolFencedError:
     holder = f": {new_holder}" if new_holder else "; this one writes, serves and deletes nothing more"
-    return SpoolFencedError("SPOOL_FENCED", f"Another query took this spool over{holder}", where)
+    return SpoolFencedError("SPOOL_FENCED", f"Another query has taken over this spool{holder}", where)
 
 
 def in_use_error(holder: object, where: str) -> SpoolInUseError:
     """Return the error of a query whose spool another one, or itself, is using."""
-    return SpoolInUseError("SPOOL_IN_USE", f"Another query uses this spool: {holder or 'it is not named'}", where)
+    return SpoolInUseError("SPOOL_IN_USE", f"Another query is using this spool: {holder or 'it is not named'}", where)
 
 
 def fetcher_ended(code: int, pid: int) -> ServiceUnavailableError:

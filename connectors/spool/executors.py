@@ -149,8 +149,8 @@ class ExecutorFetching:
         count = plans[0].share_of // len(plans)
         if wanted := executors_wanted(self._jobs_of_spark.setting, count):
             _log.warning(
-                "[FETCH_FEW_EXECUTORS] Dynamic allocation releases executors that run no task, with the fetchers on "
-                "them. Set spark.dynamicAllocation.minExecutors to %d for %d fetchers, or at least to 1.",
+                "[FETCH_FEW_EXECUTORS] Dynamic allocation releases executors that run no task, and with them their "
+                "fetchers. Set spark.dynamicAllocation.minExecutors to %d for %d fetchers, or at least to 1.",
                 wanted,
                 count,
             )
@@ -179,7 +179,7 @@ class ExecutorFetching:
                 places = placement.look()
                 missing = placement.missing(places)
             except (OSError, ServiceUnavailableError) as error:
-                _log.warning("the spool cannot be read now: %s", error)
+                _log.warning("the spool cannot be read now, and is tried again: %s", error)
                 continue
             gone = {number for number, _ in missing}
             self._places = tuple(_public(place) for place in places if place.number not in gone)
@@ -207,7 +207,7 @@ class ExecutorFetching:
                 _log.warning("no query has written to the ledger for maxReaderAge: fetching on executors ends")
                 return True
             # Its reader has written nothing for long. Whether the query has ended is seen to elsewhere.
-            _log.warning("the fetchers saw no sign of the query's reader; they are started again")
+            _log.warning("the fetchers saw no sign of the query's reader, and are restarted")
         return False
 
     def _start(
@@ -341,7 +341,7 @@ def _tried(call: Callable[[], None]) -> bool:
     try:
         call()
     except (OSError, ServiceUnavailableError) as error:
-        _log.warning("the spool does not answer now: %s", error)
+        _log.warning("the spool does not respond now, and is tried again: %s", error)
         return False
     return True
 

@@ -181,7 +181,7 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
     }
     for name, (value, kinds) in options_of_kinds.items():
         if value is not None and kind not in kinds:
-            why = f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}"
+            why = f"it is for spools on {' and '.join(kinds)}, but this one is on {kind}"
             raise conflict(connector, name, "spoolLocation", why, "Leave it out.")
     for name in ("spoolSecret", "spoolSessionToken", "spoolCredentialsFile"):
         if options.spool_credential_provider is not None and options_of_kinds[name][0] is not None:
@@ -191,7 +191,7 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         why = "the endpoint of a spool on gs is an emulator, which takes no credentials"
         raise conflict(connector, "spoolCredentialsFile", "spoolEndpoint", why, "Leave one of them out.")
     if (options.spool_key_id is None) != (options.spool_secret is None) and kind == "s3":
-        what = "The options spoolKeyId and spoolSecret belong together, and one is missing"
+        what = "The options spoolKeyId and spoolSecret belong together, but one is missing"
         action = "Give both, or neither to use the environment's credentials."
         raise OptionError("OPTION_MISSING", what, connector, action)
 
@@ -405,7 +405,7 @@ def parse_spool_options(
     options = parse_options(cls, raw, environ, connector)
     if streaming:
         if "endingposition" in names:
-            what = "The option endingPosition is for batch reads, and this is a stream"
+            what = "The option endingPosition is for batch reads, but this is a stream"
             raise OptionError("OPTION_ILLEGAL", what, connector, "Leave it out, or use spark.read.")
         if not isinstance(options.starting_position, StartingPosition):
             what = f"The option startingPosition cannot be {options.starting_position}: a stream begins at a word"
@@ -423,8 +423,8 @@ def place_spool(options: S, raw: Mapping[str, str], environ: Mapping[str, str], 
     folder = options.spool_location
     if folder is None:
         action = (
-            "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
-            "message. Or set spoolLocation=ephemeral, if acked messages may die with this disk."
+            "Give a folder next to the checkpoint, on a disk as durable: after the ack it holds the only copy of a "
+            "message. Or set spoolLocation=ephemeral, if acked messages may be lost with this disk."
         )
         raise OptionError("OPTION_MISSING", "The option spoolLocation is required", connector, action)
     if folder == EPHEMERAL:

@@ -55,7 +55,7 @@ def _writable(folder: Path, root: str) -> str:
             Path(made, "first").touch()
             os.link(Path(made, "first"), Path(made, "second"))
     except OSError as error:
-        what = f"{folder} does not take files and links: {error.strerror}"
+        what = f"{folder} does not accept files and links: {error.strerror}"
         raise SpoolError("SPOOL_NOT_WRITABLE", what, root) from None
     check_protected(root, FOLDER_NAMES)
     return f"{folder} takes files and links" + ("" if str(folder) == root else f"; {root} can be made there")
@@ -73,7 +73,7 @@ def _room(folder: Path, wanted_bytes: int) -> str | ConnectorError:
     free = shutil.disk_usage(folder).free
     if free >= wanted_bytes:
         return f"{free / 1e9:,.1f} GB free"
-    what = f"{free / 1e9:,.1f} GB free, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB"
+    what = f"{free / 1e9:,.1f} GB free, but maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB"
     return FindingError("SPOOL_LITTLE_ROOM", what)
 
 
@@ -102,5 +102,5 @@ def _holder(store: Store) -> str | ConnectorError:
     holder = None if read_identity(store) is None else spool_holder(store)
     if holder is None:
         return "nobody"
-    what = f"a running query: {holder}{'' if holder.is_here else ', unless that has crashed'}"
+    what = f"a running query uses it: {holder}{'' if holder.is_here else ', unless that has crashed'}"
     return FindingError("SPOOL_IN_USE", what)

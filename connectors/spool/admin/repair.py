@@ -149,7 +149,7 @@ def unused(path: str) -> Iterator[SpoolIdentity]:
 def _unused(store: Store) -> Iterator[None]:
     with _locked(store):
         if busy := [name for name in store.folders("inbox") if store.is_locked(f"inbox/{name}")]:
-            what = f"A fetcher still writes to this spool: {busy[0]}"
+            what = f"A fetcher is still writing to this spool: {busy[0]}"
             raise SpoolInUseError("SPOOL_IN_USE", what, store.location)
         yield
 
@@ -196,7 +196,7 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
     where, entry = f"{store.root}/{name}", state.segments.find(name)
     exists = entry is not None or (_SEGMENT_NAME.fullmatch(name) and state.is_waiting(name) and store.exists(name))
     if not exists:
-        raise SpoolError("SPOOL_NO_SUCH_SEGMENT", "The spool has no such segment", where)
+        raise SpoolError("SPOOL_NO_SUCH_SEGMENT", "The spool has no segment of this name", where)
     quarantined = entry is not None and entry.quarantined
     if not quarantined:
         try:
@@ -205,7 +205,7 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
             if can_be_quarantined(error):
                 return name, error
             raise
-    what = "The segment is quarantined already" if quarantined else "Nothing is wrong with it"
+    what = "The segment is already quarantined" if quarantined else "Nothing is wrong with the segment"
     raise SpoolError("SPOOL_SEGMENT_WHOLE", what, where)
 
 

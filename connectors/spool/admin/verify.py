@@ -57,7 +57,7 @@ class FileFinding:
     def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> FileFinding:
         """Return the finding for an error; a note is history, so the advice of the error does not hold."""
         if severity is Severity.NOTE:
-            what = f"{error.what}; a newer one replaces it, and no query reads it"
+            what = f"{error.what}. A newer one replaces it, so no query reads it"
             return cls(severity, file, error.code, what, _HISTORY)
         return cls(severity, file, error.code, error.what, error.action)
 
@@ -103,7 +103,7 @@ def verify(path: str) -> Verification:
 def _check_all(store: Store, identity: SpoolIdentity) -> list[FileFinding]:
     findings = [*_check_claims(store, identity), *_check_notes(store)]
     if identity.location != store.location:
-        what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
+        what = f"The spool was created in {identity.location}. Adopt it before a query runs on it here"
         findings.append(FileFinding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt"))
     try:
         state = read_state(store, identity.spool)
@@ -158,7 +158,7 @@ def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -
         except SpoolError as error:
             yield FileFinding.of(name, error)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            what = f"A segment with right checksums cannot be read: {type(error).__name__}: {error}"
+            what = f"A segment with correct checksums cannot be read: {type(error).__name__}: {error}"
             yield FileFinding.of(name, SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, name))
 
 
@@ -168,7 +168,7 @@ def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str
     info, rows = reader.info, sum(len(batch) for _, batch in reader.batches(0, reader.info.rows))
     keys, sizes = reader.index()
     if not rows == len(keys) == len(sizes) == info.rows or int(sizes.sum()) != info.bytes:
-        what = f"A segment says that it has {info.rows} rows, its blocks have {rows} and its index has {len(keys)}"
+        what = f"A segment should have {info.rows} rows, but its blocks have {rows} and its index has {len(keys)}"
         raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}")
     if reader.spool != identity.spool or info.source >= len(identity.sources):
         raise foreign_segment(reader, f"{store.root}/{name}")
@@ -208,10 +208,12 @@ def _check_names(store: Store, files: dict[str, int]) -> Iterator[FileFinding]:
         except FileNotFoundError:
             continue
         if not is_spool_file(store, name):
-            yield FileFinding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
+            yield FileFinding(
+                Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is not part of a spool, and nothing reads it"
+            )
         elif name.startswith(f"{TEMPORARY_FOLDER}/"):
-            what = "It is being written, or a process died with it"
+            what = "It is being written, or its process died while writing it"
             yield FileFinding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", what)
         elif mode is not None and mode & 0o077:
-            what = f"Others than its owner may use it (mode {mode:o})"
+            what = f"Users other than its owner may use it (mode {mode:o})"
             yield FileFinding(Severity.NOTE, name, "SPOOL_OPEN_TO_OTHERS", what, "chmod -R go= on the spool")

@@ -560,7 +560,7 @@ class Intake(Generic[Delivery, Token]):
 
     def _recover(self, error: OSError) -> None:
         """Wait until the disk takes data, then receive again."""
-        _log.warning("%s What was received went back to the service.", write_error(error, self._plan.root))
+        _log.warning("%s The messages received went back to the service.", write_error(error, self._plan.root))
         while not self._closing:
             self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
             with self._lock:

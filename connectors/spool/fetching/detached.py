@@ -162,7 +162,7 @@ class DetachedFetcher:
             if self._claim.is_wanted():
                 self._claim.keep(**changes)
             else:
-                _log.warning("the driver is gone, or does not want this fetcher any more: it ends")
+                _log.warning("the driver is gone, or no longer wants this fetcher: it ends")
                 self.stop()
         except (OSError, ConnectorError) as error:
             _log.warning("the place of this fetcher cannot be written now: %s", error)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from connectors.core.errors import ConnectorError, SpoolError
+from connectors.core.errors import ConnectorError, SpoolError, declared_action
 from connectors.core.retry import WaitLog
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus
 from connectors.spool.fetching.messages import FetchPlan
@@ -68,9 +68,9 @@ class ExternalFetching:
             if not self._present and not self._warned:
                 self._warned = True
                 _log.warning(
-                    "[SPOOL_NO_FETCHER] fetch is external, and no fetcher is at work on %s. Start connectors fetch or "
-                    "fetch_on_executors with the same options.",
+                    "[SPOOL_NO_FETCHER] fetch is external, but no fetcher is working on %s. %s",
                     store.root,
+                    declared_action("SPOOL_NO_FETCHER"),
                 )
         return () if self._present else _NOBODY
 
@@ -104,13 +104,13 @@ def wait_for_spool(
     log = WaitLog(lambda: f"a query to make the spool {root}")
     while (identity := read_identity(store)) is None:
         if time.monotonic() > end:
-            raise SpoolError("SPOOL_NOT_FOUND", f"There is no spool here, also after {patience:g} s", root)
+            raise SpoolError("SPOOL_NOT_FOUND", f"There is no spool here, even after {patience:g} s", root)
         log.tick()
         time.sleep(min(_CHECK_SECONDS, patience))
     if (identity.connector, identity.sources) != (connector, tuple(sources)):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
-            f"The spool holds {identity.connector} {', '.join(identity.sources)}, and the fetchers are to fetch "
+            f"The spool holds {identity.connector} {', '.join(identity.sources)}, but the fetchers are to fetch "
             f"{connector} {', '.join(sources)}",
             root,
         )

@@ -209,7 +209,7 @@ def encode(message: Command | Report | FetchPlan) -> bytes:
     if len(line) > limit:
         raise ConnectorError(
             "FETCHER_MESSAGE_TOO_LONG",
-            f"A message of a fetcher or to it ({_KINDS[type(message)]}) has {len(line)} bytes, and may have {limit}",
+            f"A message from or to a fetcher ({_KINDS[type(message)]}) has {len(line)} bytes. The limit is {limit}",
             "fetchers",
         )
     return line
@@ -250,7 +250,7 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
     if type(version) is not int or version != VERSION:
         raise SpoolVersionError(
             "FETCHER_OTHER_VERSION",
-            f"A fetcher and the process that started it are of versions with other messages: {version!r:.20} and "
+            f"A fetcher and the process that started it use different versions of messages: {version!r:.20} and "
             f"{VERSION}",
             "fetchers",
         )
@@ -287,6 +287,6 @@ def _decoded(_kind: type, value: Any) -> ConnectorError:
 def malformed(what: str) -> ConnectorError:
     return ConnectorError(
         "FETCHER_MESSAGE_MALFORMED",
-        f"A line between a fetcher and the process that started it is no message: {what}",
+        f"A line between a fetcher and the process that started it is not a valid message: {what}",
         "fetchers",
     )

@@ -205,7 +205,7 @@ class ReaderWatch:
         if newest == self._newest:
             return
         if not times and self._newest is not None:
-            raise SpoolError("SPOOL_MISSING", "The ledger of the spool is not there any more", self._store.root)
+            raise SpoolError("SPOOL_MISSING", "The ledger of the spool is gone", self._store.root)
         self._newest_age = 0.0
         if self._newest is None and times and self._folder_made is not None:
             self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
@@ -366,7 +366,7 @@ class FetchProcess:
             except OSError as error:
                 self._disk_error = error
                 self._reporter.send(self._health(None))
-                _log.warning("The folder of this fetcher cannot be made. %s", write_error(error, plan.root))
+                _log.warning("The folder of this fetcher cannot be created. %s", write_error(error, plan.root))
             kind, fault = self._next_event()
             if fault is not None:
                 raise fault

@@ -82,8 +82,8 @@ class DataLossPolicy:
         before, state = state, self._ledger.append(skip)
         if state.counters.get(SKIPPED_ROWS) != before.counters.get(SKIPPED_ROWS):
             _logger.warning(
-                "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d and the oldest row in the spool %s is %d: "
-                "continuing there, because failOnDataLoss is false.",
+                "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d, but the oldest row in the spool %s is %d. "
+                "The query continues there, because failOnDataLoss is false.",
                 first,
                 self._ledger.store.root,
                 state.oldest,
@@ -105,7 +105,7 @@ class DataLossPolicy:
             if entry.quarantined and entry.name not in self._warned:
                 self._warned.add(entry.name)
                 _logger.warning(
-                    "[SPOOL_ROWS_LOST] A batch is without the rows at positions %d to %d: %s was quarantined.",
+                    "[SPOOL_ROWS_LOST] A batch lacks the rows at positions %d to %d: %s was quarantined.",
                     max(first, entry.base),
                     min(end, entry.end) - 1,
                     entry.name,
@@ -247,7 +247,8 @@ def _keep_ids(ledger: Ledger, entry: SegmentEntry) -> list[RunEntry]:
         keys, _ = SegmentReader(ledger.store, entry.name, entry.digest).index()
     except SpoolDamagedError:
         _logger.warning(
-            "[SPOOL_IDS_LOST] The ids of %s cannot be read: messages of it that the service repeats come as new rows.",
+            "[SPOOL_IDS_LOST] The ids of %s cannot be read. If the service delivers its messages again, "
+            "they give new rows.",
             entry.name,
         )
         return []

@@ -53,11 +53,11 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         if parts == ["inbox"] and not store.exists(WIPING):
             what = (
                 "The folder is not a spool with a ledger, but the cache of a Kinesis query with consumerMode=efo: "
-                "all that it holds is in Kinesis too"
+                "everything in it is in Kinesis too"
             )
             raise SpoolError(IS_CACHE, what, store.root) from None
         if parts:
-            what = "The folder has parts of a spool and its identity is missing"
+            what = "The folder holds parts of a spool, but its identity (spool.json) is missing"
             raise SpoolDamagedError("SPOOL_IDENTITY_MISSING", what, where) from None
         return None
     store.keep_root()
@@ -83,9 +83,9 @@ def check_source(store: Store, identity: SpoolIdentity, connector: str, sources:
     """Raise `SpoolError` if a spool belongs to other sources, or was moved or copied here."""
     if (identity.connector, identity.sources) != (connector, sources):
         held, read = f"{identity.connector} {', '.join(identity.sources)}", f"{connector} {', '.join(sources)}"
-        raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root)
+        raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held}, but the query reads {read}", store.root)
     if identity.location != store.location:
-        what = f"The spool was made in {identity.location}; it was moved or copied here"
+        what = f"The spool was created in {identity.location}, and moved or copied here"
         raise SpoolError("SPOOL_MOVED", what, store.location)
 
 
@@ -94,8 +94,8 @@ def check_identity(store: Store, spool: str) -> None:
     if identity is None:
         raise missing_spool(store.root)
     if identity.spool != spool:
-        what = f"There is spool {identity.spool} here, and the fetchers belong to spool {spool}"
-        raise SpoolError("SPOOL_OTHER", what, store.root, "Start the fetchers again; they then use the present spool.")
+        what = f"Spool {identity.spool} is here, but the fetchers belong to spool {spool}"
+        raise SpoolError("SPOOL_OTHER", what, store.root, "Restart the fetchers. They then use the present spool.")
 
 
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
@@ -117,7 +117,7 @@ def refuse_foreign_folder(store: Store) -> None:
     marks = (LOCK_NAME, WIPING) if store.has_locks else (WIPING,)
     names += [name for name in marks if not _is_own(store, name)]
     if names and read_identity(store) is None:
-        what = "The folder is no spool, and has something under a name that a spool would use; nothing was changed"
+        what = "The folder is not a spool, but holds something under a name that a spool uses. Nothing was changed"
         raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}")
 
 

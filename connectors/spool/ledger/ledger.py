@@ -379,7 +379,7 @@ class Ledger:
 
 
 def foreign_segment(reader: SegmentReader, where: str) -> SpoolDamagedError:
-    what = f"A segment belongs to spool {reader.spool}, source {reader.info.source}"
+    what = f"The segment belongs to another spool or source: spool {reader.spool}, source {reader.info.source}"
     return SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, where)
 
 

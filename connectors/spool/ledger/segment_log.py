@@ -48,7 +48,7 @@ MANIFEST: Final = SealedKind(
     "A manifest of the ledger",
     "SPOOL_RECORD_DAMAGED",
     "SPOOL_RECORD_VERSION",
-    "without it nothing says which rows are in the spool",
+    "without it, it is unknown which rows are in the spool",
     {"spool": str, **dict.fromkeys(("first", "base", "bytes_before"), int)},
 )
 MOST_ENTRIES = 8192

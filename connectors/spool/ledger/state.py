@@ -139,7 +139,7 @@ class LedgerState:
         What it admits is entries: those of a record from disk were parsed.
         """
         if record["base"] != self.head:
-            what = f"A record begins at position {record['base']} and the ledger ends at {self.head}"
+            what = f"A record begins at position {record['base']}, but the ledger ends at {self.head}"
             raise record_damaged(what, f"epoch {record['epoch']}, number {record['number']}")
         state = replace(self, epoch=record["epoch"], nonce=record["nonce"], number=record["number"])
         for name, change in _CHANGES.items():

@@ -34,7 +34,7 @@ RUN = SealedKind(
     "A run of admitted ids",
     "SPOOL_ID_RUN_DAMAGED",
     "SPOOL_ID_RUN_VERSION",
-    "without it messages that were delivered already would be delivered again",
+    "without it, messages would be delivered a second time",
     {"space": str, "numbers": int, "hashes": int, "published": is_time_range},
 )
 _CHUNK = 1 << 20

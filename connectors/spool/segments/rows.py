@@ -81,7 +81,7 @@ class RowSchema:
         parts = [f"the unknown columns {', '.join(unknown)}"] if unknown else []
         parts += [f"no {', '.join(missing)}"] if missing and self.all_present else []
         has = f", with {' and '.join(parts)}" if parts else ""
-        what = f"A segment has rows of version {version}{has}, and this version reads rows of version {self.version}"
+        what = f"A segment has rows of version {version}{has}, but this package reads rows of version {self.version}"
         wrote = f"{writer}, which wrote it" if writer else "that wrote it"
-        action = f"Run the version of pyspark-stream-connectors {wrote}, or a newer one; its rows stay in the spool."
+        action = f"Run the version of pyspark-stream-connectors {wrote}, or a newer one. The rows stay in the spool."
         return SpoolVersionError("SPOOL_ROWS_VERSION", what, where, action)

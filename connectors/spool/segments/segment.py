@@ -325,7 +325,7 @@ class SegmentWriter:
         try:
             digest = self._file.publish(footer)
         except FileExistsError:
-            what = "A segment's name is taken already"
+            what = "A segment of this name exists already"
             raise SpoolDamagedError("SPOOL_SEGMENT_EXISTS", what, self._name) from None
         return SegmentInfo.of_footer(footer, digest)
 

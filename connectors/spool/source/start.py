@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import OptionError, declared_action
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.messages import FetchPlan
@@ -37,9 +37,9 @@ def open_stream(connector: SpoolConnector[S], options: S) -> SpoolStream:
     )
     if options.spool_location == EPHEMERAL:
         _log.warning(
-            "[SPOOL_EPHEMERAL] The spool is %s: messages that were acked die with this disk. Give spoolLocation for "
-            "data that matters.",
+            "[SPOOL_EPHEMERAL] The spool is %s. If this disk is lost, so are messages that were already acked. %s",
             options.spool_folder,
+            declared_action("SPOOL_EPHEMERAL"),
         )
     return SpoolStream(settings, partial(_start_fetching, connector, options))
 
@@ -69,7 +69,7 @@ def _fetcher_count(options: SpoolOptions, name: str, feed: Feed) -> int:
     if not feed.ordered or options.fetchers == 1:
         return options.fetchers
     _log.warning(
-        "[SPOOL_ONE_FETCHER] %s keeps an order, or that is unknown, so one process fetches it instead of %d.",
+        "[SPOOL_ONE_FETCHER] %s keeps messages in order, or may do so. One process fetches it, instead of %d.",
         name,
         options.fetchers,
     )
@@ -104,7 +104,7 @@ def external_plans(connector: SpoolConnector[Any], raw: Mapping[str, str], fetch
     if options.fetch is not FetchMode.EXTERNAL:
         raise OptionError(
             "OPTION_ILLEGAL",
-            f"The option fetch is {options.fetch}, and fetchers outside of the query need it to be external",
+            f"The option fetch is {options.fetch}, but fetchers outside the query need external",
             connector.format,
             "Give fetch=external to the query and to its fetchers.",
         )

@@ -263,7 +263,7 @@ def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
     may_be_roots = is_link or what in {_PARENT, _INSIDE}
     if information.st_uid != user and not (may_be_roots and information.st_uid == _ROOT):
         owner = information.st_uid
-        text = f"The owner of {what}, uid {owner}, could take the spool away; this process runs as uid {user}"
+        text = f"Another user owns {what}: uid {owner}, but this process runs as uid {user}"
         action = f"Make uid {user} the owner (chown), run as uid {owner}, or choose another spoolLocation."
         raise SpoolError("SPOOL_FOREIGN_OWNER", text, str(path), action)
     # The sticky bit lets nobody rename or delete what belongs to another user, but anybody may add files.

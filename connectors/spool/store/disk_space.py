@@ -43,7 +43,11 @@ class DiskReserve:
         except OSError as error:
             self.release()
             self._possible = no_room(error)
-            _logger.warning("No disk space is reserved in the spool %s: %s.", self._store.root, error.strerror)
+            _logger.warning(
+                "No disk space could be reserved in the spool %s, and the query continues: %s.",
+                self._store.root,
+                error.strerror,
+            )
 
     def release(self) -> None:
         if self._held:

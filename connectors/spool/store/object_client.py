@@ -109,7 +109,7 @@ class ObjectClient:
         try:
             self._bucket = self.connect(url, access, _RETRIES | dict(retries or {}), self._credentials)
         except (exceptions.BaseError, ValueError, TypeError) as error:
-            what = f"The object store cannot be used as it is configured: {self._said(error)}"
+            what = f"The configuration of the object store is not valid: {self._said(error)}"
             raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url)) from None
 
     @contextlib.contextmanager
@@ -233,7 +233,7 @@ class ObjectClient:
         if failure is not None:
             raise OSError(errno.ETIMEDOUT, str(failure), where) if failure.transient else failure from None
         if isinstance(error, exceptions.PermissionDeniedError):
-            what = f"The object store does not allow the host {host} to do this: {self._said(error)}"
+            what = f"The object store denies an operation to the host {host}: {self._said(error)}"
             raise AccessDeniedError("SPOOL_ACCESS_DENIED", what, where) from None
         if isinstance(error, exceptions.UnauthenticatedError):
             what = f"The object store does not accept the credentials of the host {host}: {self._said(error)}"
@@ -244,7 +244,10 @@ class ObjectClient:
         text = str(error)
         if _MACHINE.search(text) and not _LATER.search(text) and not self._answered:
             # Once the store has answered, the machine has credentials: a failed request for newer ones passes.
-            what = f"No credentials for the object store are set, and the host {host} has none: {self._said(error)}"
+            what = (
+                f"There are no credentials for the object store, in the options or on the host {host}: "
+                f"{self._said(error)}"
+            )
             raise CredentialsError("SPOOL_CREDENTIALS_MISSING", what, where) from None
         raise OSError(errno.ETIMEDOUT, f"The object store does not answer: {self._said(error)}", where) from None
 

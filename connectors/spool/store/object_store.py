@@ -55,7 +55,9 @@ class ObjectStore(Store):
         try:
             from connectors.spool.store.object_client import ObjectClient  # noqa: PLC0415 - it imports obstore
         except ImportError:
-            what = f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have"
+            what = (
+                f"A spool on an object store needs obstore, which is not installed on the host {socket.gethostname()}"
+            )
             action = f"Install the extra objects there: {install_command('objects')}."
             raise SpoolError("SPOOL_OBSTORE_MISSING", what, self.location, action) from None
         return ObjectClient(self._url, self._access, self._retries)
@@ -74,7 +76,7 @@ class ObjectStore(Store):
         except TimeoutError as error:
             raise ServiceUnavailableError("SPOOL_STORE_NO_ANSWER", str(error.strerror), self.root) from None
         if replaced:
-            what = "The object store has replaced an object that a put was not to replace"
+            what = "The object store replaced an object although the put was conditional"
             raise SpoolError("SPOOL_STORE_NOT_CONDITIONAL", what, self.root)
 
     def keep_root(self) -> None:

@@ -250,7 +250,7 @@ class Background:
                 self._make_room()
                 return True
             if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:  # an object store that does not answer
-                _log.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
+                _log.warning("[SPOOL_STORE_NO_ANSWER] %s. The query waits for the store.", error)
                 self._stopping.wait(_RETRY_SECONDS)
                 return True
             what = f"The background work of the spool ended with {type(error).__name__}: {error}"
@@ -405,7 +405,7 @@ class Background:
         if self.complete or error is None:
             return self.complete
         if self._fetching_ended is None:
-            _log.warning("%s The rows in the spool are served first; then the query stops.", error)
+            _log.warning("%s The query first serves the rows in the spool, then stops.", error)
             if self.fetching is not None:
                 self.fetching.stop()
             self._fetching_ended = time.monotonic()

@@ -285,7 +285,7 @@ class Compaction:
         if (size := self._run_bytes()) > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",
-                f"The ids of admitted messages take {size} bytes, and {most} is the most",
+                f"The ids of admitted messages take {size} bytes. The limit is {most}",
                 f"{self._ledger.store.root}/ids",
             )
 

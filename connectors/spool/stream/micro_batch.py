@@ -259,7 +259,7 @@ class SpoolStream:
         if rows == 0:
             raise error
         if rows <= first:
-            what = f"{error.what}; the spool is drained: all of its {rows} rows were read"
+            what = f"{error.what}. The spool is drained: all of its {rows} rows were read"
             action = error.action
             if len(self._settings.sources) > 1:
                 action += " A query of the other sources continues with a new spool and a new checkpoint."
@@ -326,7 +326,7 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
         ledger.append({"seek": last if last is not None and last["done"] else {"value": {}, "done": True}})
         if wanted:
             raise
-        _log.warning("[SPOOL_SEEK_GIVEN_UP] A seek that was begun with earlier options is given up: %s", error)
+        _log.warning("[SPOOL_SEEK_GIVEN_UP] The query gives up a seek that it started with earlier options: %s", error)
         return False
     failpoint("seek.after_move")
     runs = [run.name for run in ledger.state.runs]
@@ -351,7 +351,7 @@ def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
         if time.monotonic() > give_up_at:
             raise SpoolInUseError(
                 "SPOOL_FETCHERS_BUSY",
-                f"A seek waits for fetchers of an earlier start, which have not ended in {_SEEK_PATIENCE:g} s",
+                f"A seek waits for fetchers of an earlier start, which did not end within {_SEEK_PATIENCE:g} s",
                 f"{ledger.store.root}/inbox",
             )
         log.tick()

@@ -52,7 +52,9 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
     """Return the position of an offset from the checkpoint; `OffsetError` if this ledger has not written it."""
     if offset.get("spool") != state.spool:
         raise OffsetError(
-            "SPOOL_OTHER", f"The checkpoint means spool {offset.get('spool')} and this is spool {state.spool}", where
+            "SPOOL_OTHER",
+            f"The checkpoint belongs to spool {offset.get('spool')}, but this is spool {state.spool}",
+            where,
         )
     position = offset.get("position")
     start = next((start for start in state.starts if start.nonce == offset.get("epoch")), None)
@@ -65,13 +67,13 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
     if position > start.last:
         raise OffsetError(
             "SPOOL_OFFSET_ABOVE_HEAD",
-            f"The checkpoint is at position {position} and the spool ends at {start.last} in that epoch",
+            f"The checkpoint is at position {position}, but the spool ends at {start.last} in that epoch",
             where,
         )
     if position < start.first:
         raise OffsetError(
             "SPOOL_OFFSET_UNKNOWN",
-            f"The checkpoint is damaged: it is at position {position} and that epoch begins at {start.first}",
+            f"The checkpoint is damaged: it is at position {position}, but that epoch begins at {start.first}",
             where,
         )
     return position
@@ -84,7 +86,7 @@ def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
     if first < min(state.oldest, end):
         raise DataLossError(
             "SPOOL_ROWS_FREED",
-            f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
+            f"A batch begins at position {first}, but the oldest row in the spool is {state.oldest}",
             where,
         )
 
@@ -239,7 +241,7 @@ def read_spool_rows(
             raise
         raise DataLossError(
             "SPOOL_ROWS_FREED",
-            f"The rows from position {freed[0].position} on were freed by the running query before they were read",
+            f"The running query freed the rows from position {freed[0].position} on before this batch read them",
             root,
         ) from None
 
@@ -252,7 +254,7 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
-            f"The spool holds {identity.connector} {', '.join(identity.sources)} and the batch reads {connector} "
+            f"The spool holds {identity.connector} {', '.join(identity.sources)}, but the batch reads {connector} "
             f"{', '.join(sources)}",
             store.root,
         )
@@ -266,7 +268,7 @@ def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int
     for name, position in (("startingPosition", first), ("endingPosition", end)):
         if position > state.head:
             raise OffsetError(
-                "SPOOL_OFFSET_ABOVE_HEAD", f"The option {name} is {position} and the spool ends at {state.head}", where
+                "SPOOL_OFFSET_ABOVE_HEAD", f"The option {name} is {position}, but the spool ends at {state.head}", where
             )
     if first > end and isinstance(wanted.start, str) and isinstance(wanted.end, str):
         return end, end

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, declared_action
 from connectors.core.retry import OutageRule, WaitLog
 from connectors.spool.fetching.group import FetcherStatus
 from connectors.spool.ledger.segment_log import SegmentEntry, unpack_mask
@@ -166,7 +166,7 @@ class OutageLog:
         if lasts >= _OUTAGE_SECONDS and (first.code != self._warned or now >= self._warn_again_at):
             self._warned, self._warn_again_at = first.code, now + _WARN_AGAIN_SECONDS
             _log.warning(
-                "[SPOOL_FETCHING_INTERRUPTED] %d of %d fetchers are in trouble for %.0f s, and try again (%s). %s",
+                "[SPOOL_FETCHING_INTERRUPTED] %d of %d fetchers have failed for %.0f s. They keep retrying (%s). %s",
                 len(self._troubles),
                 len(fetchers),
                 lasts,
@@ -230,12 +230,11 @@ class DuplicateWatch:
         if self._duplicates >= _DUPLICATE_FRACTION * self._rows and not self._warned_duplicates:
             self._warned_duplicates = True
             _log.warning(
-                "[SPOOL_ONLY_COPIES] %d of the last %d messages were read before and give no rows (%s). That is right "
-                "after lost acks or a crash. If the source was moved back from outside, to read again, set the option "
-                "dedupEpoch to another number.",
+                "[SPOOL_ONLY_COPIES] %d of the last %d messages were read before, and give no rows (%s). %s",
                 self._duplicates,
                 self._rows,
                 self._root,
+                declared_action("SPOOL_ONLY_COPIES"),
             )
         self._rows = self._duplicates = 0
 
@@ -257,8 +256,8 @@ class DuplicateWatch:
             newest = max(newest or 0, highest)
         if self._warned_reused:
             _log.warning(
-                "[SPOOL_IDS_REUSED] New messages have ids that were read before, and are dropped as duplicates (%s): "
-                "the source restarts its ids, as the Pub/Sub emulator does after a restart. Begin with a new "
-                "spoolLocation and checkpointLocation, or set the option dedupEpoch to another number.",
+                "[SPOOL_IDS_REUSED] New messages have ids that were read before, and are dropped as duplicates (%s). "
+                "The source starts its ids again, as the Pub/Sub emulator does after a restart. %s",
                 self._root,
+                declared_action("SPOOL_IDS_REUSED"),
             )

@@ -111,7 +111,7 @@ def test_a_segment_of_the_same_columns_is_not_projected() -> None:
 @pytest.mark.parametrize(
     ("stored", "wanted", "said"),
     [
-        (RowSchema(2, OLD).stamped, RowSchema(1, OLD), "rows of version 2, and this version reads rows of version 1"),
+        (RowSchema(2, OLD).stamped, RowSchema(1, OLD), "rows of version 2, but this package reads rows of version 1"),
         (RowSchema(1, NEW).stamped, RowSchema(1, OLD), "the unknown columns added, flag"),
         (NEW, RowSchema(1, OLD), "the unknown columns added, flag"),
         (OLD, RowSchema(2, NEW, all_present=True), "no added, flag"),

@@ -194,7 +194,7 @@ def test_a_fetcher_makes_its_folder_in_its_own_spool_only(used: LocalStore) -> N
     assert found is not None
     FetcherFolder(used.root, spool=found.spool).release()
     before = sorted(root.rglob("*"))
-    with pytest.raises(SpoolError, match=rf"\[SPOOL_OTHER\] There is spool {found.spool} here"):
+    with pytest.raises(SpoolError, match=rf"\[SPOOL_OTHER\] Spool {found.spool} is here"):
         FetcherFolder(used.root, spool="another")
     assert sorted(root.rglob("*")) == before
     root.rename(root.parent / "disk")

@@ -90,7 +90,7 @@ def test_all_rows_are_served_before_the_error(
         found, raised = read_to_the_end(stream, spool, most)
     assert found == list(range(ROWS))
     assert type(raised) is kind
-    assert str(raised) == f"[CODE] It is wrong; the spool is drained: all of its {ROWS} rows were read (here). Mend it."
+    assert str(raised) == f"[CODE] It is wrong. The spool is drained: all of its {ROWS} rows were read (here). Mend it."
 
 
 def test_what_fetchers_publish_at_their_end_is_served_too(spool: HandSpool) -> None:
