@@ -1,4 +1,4 @@
-"""Orders of two versions of a program come as Avro through Kafka, with a schema registry, and go into one table.
+"""Read Avro orders that two versions of a program write to Kafka, with a schema registry, into one table.
 
     pip install '.[spark,kafka,avro,testing]'    # in a clone
     python examples/avro_orders.py
@@ -33,7 +33,7 @@ TOLERANT = {"mode": "PERMISSIVE", "on.error": "column"}
 
 
 def publish(spark: SparkSession, kafka: str, registry: dict[str, str]) -> None:
-    """Write two orders by each version of the schema, and a message that is none."""
+    """Write two orders with each version of the schema, and a message that is not an order."""
     options = {"topic": "orders", "auto.register.schemas": "true"}
     rows = spark.range(1, 3)
     old = rows.selectExpr("struct(concat('old-', id) AS id, id * 1.5D AS amount) AS order")
@@ -48,7 +48,7 @@ def publish(spark: SparkSession, kafka: str, registry: dict[str, str]) -> None:
 
 
 def table(records: DataFrame, registry: dict[str, str]) -> DataFrame:
-    """Return the orders with the columns of the newest version, and what cannot be read with the reason."""
+    """Return the orders in the columns of the newest version; rows that cannot be read have the reason."""
     order = from_avro("value", options=TOLERANT, subject="orders-value", schemaRegistry=registry)
     rows = records.select("value", order.alias("order"))
     return rows.select("order.value.*", "order.error", sf.expr("IF(order.error IS NULL, NULL, value)").alias("message"))

@@ -1,4 +1,4 @@
-"""Orders from Kafka to Kinesis, as protobuf messages on both sides: those that are paid are written, by customer.
+"""Stream paid orders from Kafka to Kinesis, keyed by customer, as protobuf messages on both sides.
 
     pip install '.[spark,kafka,kinesis,protobuf,protos,testing]'    # in a clone
     python examples/kafka_to_kinesis.py
@@ -28,7 +28,7 @@ from tools.protos import SOURCES, compile_set
 
 
 def paid(records: DataFrame, descriptors: str) -> DataFrame:
-    """The columns that the sink takes: the customer as the key, the order as the data."""
+    """Return the columns of the sink: the customer as the key, the order as the data."""
     order = from_protobuf("value", "Order", descriptors, {"mode": "PERMISSIVE"})
     orders = records.select(order.alias("order")).where("order.status = 'STATUS_PAID'")
     return orders.select(

@@ -1,4 +1,4 @@
-"""Orders from Kafka into a Delta table by foreachBatch and delta-rs: no jar, and a repeated batch is skipped.
+"""Write orders from Kafka to a Delta table with foreachBatch and delta-rs: no jar, and a repeated batch is skipped.
 
     pip install '.[spark,kafka]' deltalake    # in a clone
     python examples/lakehouse.py
@@ -45,7 +45,7 @@ def delta_writer(location: str, query: str) -> Callable[[DataFrame, int], None]:
 
 
 def stream(spark: SparkSession, servers: str, folder: Path) -> None:
-    """Write what is there, and end; again, it goes on where it stopped."""
+    """Write what is available, then end. The next run resumes where this one stopped."""
     orders = (
         spark.readStream.format("kafka_py")
         .option("kafka.bootstrap.servers", servers)
@@ -65,7 +65,7 @@ def stream(spark: SparkSession, servers: str, folder: Path) -> None:
 
 
 def main(spark: SparkSession, folder: Path) -> list[str]:
-    """Write 100 orders, forget that the last batch was committed, as a crash does, and run again; the table's texts."""
+    """Write 100 orders, forget the last commit as a crash would, run again, and return the texts in the table."""
     register(spark)
     with MockKafka() as kafka:
         kafka.create_topic("orders", 2)

@@ -1,4 +1,4 @@
-"""Orders come as protobuf messages through Pub/Sub; how much each customer has spent goes out as protobuf messages.
+"""Read orders from Pub/Sub as protobuf messages, and write what each customer has spent as protobuf messages.
 
     pip install '.[spark,pubsub,protobuf,protos,testing]'    # in a clone
     python examples/protobuf_orders.py
@@ -27,7 +27,7 @@ TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscription
 
 
 def totals(orders: DataFrame, descriptors: str) -> DataFrame:
-    """The money and the number of orders of each customer, as shop.CustomerTotal messages."""
+    """Return each customer's total and number of orders, as shop.CustomerTotal messages."""
     decoded = orders.select(from_protobuf("payload", "Order", descriptors, {"mode": "PERMISSIVE"}).alias("order"))
     lines = decoded.where("order IS NOT NULL AND order.status = 'STATUS_PAID'").select(
         "order.*", sf.explode("order.lines").alias("line")
@@ -40,7 +40,7 @@ def totals(orders: DataFrame, descriptors: str) -> DataFrame:
 
 
 def order_bytes(spark: SparkSession, descriptors: str) -> list[bytes]:
-    """Some orders, encoded; and one message that is none."""
+    """Return some encoded orders, and one message that is not an order."""
     rows = [
         {
             "order_id": f"o{number}",
@@ -58,7 +58,7 @@ def order_bytes(spark: SparkSession, descriptors: str) -> list[bytes]:
 
 
 def session() -> SparkSession:
-    """A local session that knows the formats of the pack."""
+    """Return a local session with the formats of this pack."""
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -69,7 +69,7 @@ def session() -> SparkSession:
 
 
 def main(spark: SparkSession, folder: Path) -> list[dict[str, object]]:
-    """Publish, stream once, and give what was written."""
+    """Publish, stream once, and return what was written."""
     register(spark)
     descriptors = str(folder / "orders.desc")
     compile_set(SOURCES / "orders.proto", Path(descriptors), SOURCES)

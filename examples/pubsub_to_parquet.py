@@ -1,4 +1,4 @@
-"""Orders from Pub/Sub into Parquet by foreachBatch: one folder per batch, so that a repeated batch replaces its own.
+"""Write orders from Pub/Sub to Parquet with foreachBatch: one folder per batch, which a repeated batch replaces.
 
     pip install '.[spark,pubsub,testing]'    # in a clone
     python examples/pubsub_to_parquet.py
@@ -21,11 +21,11 @@ TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscription
 
 
 def stream(spark: SparkSession, endpoint: str, folder: Path) -> None:
-    """Write what is there, and end; again, it goes on where it stopped."""
+    """Write what is available, then end. The next run resumes where this one stopped."""
     out = str(folder / "orders")
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        # Batches count from 0 with a new checkpoint: then take another run too, or they replace those of the old one.
+        # With a new checkpoint, batches count from 0 again: use a new run too, or they replace the old run's batches.
         batch.write.mode("overwrite").parquet(f"{out}/run=v1/batch={batch_id}")
 
     orders = (
@@ -48,7 +48,7 @@ def stream(spark: SparkSession, endpoint: str, folder: Path) -> None:
 
 
 def main(spark: SparkSession, folder: Path) -> list[int]:
-    """Write 100 orders, forget that the last batch was committed, as a crash does, and run again; the rows' offsets."""
+    """Write 100 orders, forget the last commit as a crash would, run again, and return the offsets of the rows."""
     register(spark)
     with PubSubServer() as server:
         server.create_subscription(SUBSCRIPTION, TOPIC)

@@ -1,4 +1,4 @@
-"""A queue in memory as a source of Spark: it delivers a message until that is acknowledged, and each gives one row."""
+"""A queue in memory as a Spark source: it delivers a message until it is acknowledged, and each gives one row."""
 
 import threading
 import time

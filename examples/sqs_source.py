@@ -31,7 +31,7 @@ ROWS = spool.RowSchema(1, pa.schema({"messageId": TEXT, "body": TEXT, "messageGr
 
 @dataclass(frozen=True, kw_only=True)
 class SqsOptions(spool.SpoolOptions):
-    """What a queue needs, beside the options of every spool; credentials are those of the environment."""
+    """The options of a queue, besides those of every spool. Credentials come from the environment."""
 
     queue_url: str = spool.option("queueUrl", spool.STRING, "URL of the queue.")
     region: str | None = spool.option("region", spool.STRING, "Its region, else AWS_REGION.", default=None)
@@ -58,7 +58,7 @@ def call(queue: Sequence[Any], method: str, **arguments: Any) -> dict[str, Any]:
 
 
 class SqsFetch(spool.FetchTarget[Messages, list[str]]):
-    """Receives, extends and deletes, in a process of its own; in one thread, which keeps the order of a FIFO queue."""
+    """Receives messages, extends leases and deletes messages, in its own process. One thread keeps a FIFO queue's order."""
 
     def __init__(self, settings: Mapping[str, Any], context: spool.FetchContext) -> None:
         self._queue, self._receiving, self._context = settings["queue"], settings["receiving"], context

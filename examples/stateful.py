@@ -1,4 +1,4 @@
-"""Four pipelines that keep state, each on a source of this pack: windows, deduplication, totals, and a join.
+"""Four stateful pipelines, each on a source of this pack: windows, deduplication, totals, and a join.
 
     pip install '.[spark,kafka,kinesis,pubsub,testing]'    # in a clone
     python examples/stateful.py
@@ -32,7 +32,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def visits_by_window(visits: DataFrame) -> DataFrame:
-    """Kafka: visits by page in windows of 10 seconds; a window is written when the watermark has passed its end."""
+    """Kafka: visits per page in 10-second windows. A window is written when the watermark has passed its end."""
     windows = visits.withWatermark("timestamp", "10 seconds").groupBy(
         sf.window("timestamp", "10 seconds"), sf.col("key").cast("string").alias("page")
     )
@@ -40,7 +40,7 @@ def visits_by_window(visits: DataFrame) -> DataFrame:
 
 
 def without_duplicates(orders: DataFrame) -> DataFrame:
-    """Pub/Sub: what a producer has published twice within ten minutes, under two message ids, is one row.
+    """Pub/Sub: what a producer publishes twice within ten minutes, under two message ids, becomes one row.
 
     For a longer time, and without state in Spark, give the source the option ``dedupAttribute``.
     """
@@ -49,21 +49,21 @@ def without_duplicates(orders: DataFrame) -> DataFrame:
 
 
 class Total(StatefulProcessor):  # type: ignore[misc] - Spark's class has no types
-    """The sum of a customer's payments: a number that is stored from batch to batch."""
+    """The sum of a customer's payments, stored from batch to batch."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state."""
+        """Declare the state."""
         self._total = handle.getValueState("total", "amount DOUBLE")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002 - Spark's names
-        """Add the batch's payments, and give the new total."""
+        """Add the batch's payments, and yield the new total."""
         kept = self._total.get() if self._total.exists() else (0.0,)
         total = kept[0] + sum(row.amount for row in rows)
         self._total.update((total,))
         yield Row(customer=key[0], total=total)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def totals(payments: DataFrame) -> DataFrame:
@@ -75,7 +75,7 @@ def totals(payments: DataFrame) -> DataFrame:
 
 
 def paid_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Pub/Sub and Kafka: each order with its payment, if that comes within an hour."""
+    """Pub/Sub and Kafka: each order with its payment, if the payment arrives within an hour."""
     left = orders.selectExpr("attributes['order'] AS order", "publishTimestamp AS ordered")
     right = payments.selectExpr(
         "CAST(key AS STRING) AS paid_order", "timestamp AS paid", "CAST(CAST(value AS STRING) AS INT) AS amount"
@@ -91,7 +91,7 @@ def paid_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
 
 
 class Shop:
-    """The sources, on servers of this process."""
+    """The sources, on servers in this process."""
 
     def __init__(self, spark: SparkSession, folder: Path, kafka: str, pubsub: str, kinesis: str) -> None:
         self._spark = spark
@@ -101,24 +101,24 @@ class Shop:
         self._kinesis = kinesis
 
     def topic(self, name: str, **options: str) -> DataFrame:
-        """A stream of a Kafka topic."""
+        """Return a stream of a Kafka topic."""
         reader = self._spark.readStream.format("kafka_py").option("kafka.bootstrap.servers", self._kafka)
         return reader.option("subscribe", name).option("startingOffsets", "earliest").options(**options).load()
 
     def orders(self, subscription: str) -> DataFrame:
-        """A stream of a Pub/Sub subscription; each query has one of its own, with a spool."""
+        """Return a stream of a Pub/Sub subscription. Each query has its own, with a spool."""
         reader = self._spark.readStream.format("pubsub").option("subscriptionId", SUBSCRIPTIONS + subscription)
         reader = reader.option("endpoint", self._pubsub).option("availableNowQuiet", "1s")
         return reader.option("spoolLocation", str(self._folder / "spools" / subscription)).load()
 
     def payments(self) -> DataFrame:
-        """A stream of the Kinesis stream."""
+        """Return a stream of the Kinesis stream."""
         reader = self._spark.readStream.format("kinesis").option("streamName", "payments")
         reader = reader.option("endpointUrl", self._kinesis).option("initialPosition", "trim_horizon")
         return reader.option("awsAccessKey", "any").option("awsSecretKey", "any").load()
 
     def run(self, name: str, rows: DataFrame, mode: str = "append") -> list[dict[str, Any]]:
-        """Run a pipeline on all there is; its rows."""
+        """Run a pipeline on everything available, and return its rows."""
         out = str(self._folder / name / "out")
 
         def write(batch: DataFrame, batch_id: int) -> None:
@@ -144,7 +144,7 @@ def send(kafka: str, topic: str, records: list[tuple[str, str, int]]) -> None:
 
 
 def main(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run the pipelines; the rows of each."""
+    """Run the pipelines, and return the rows of each."""
     register(spark)
     with MockKafka() as kafka, PubSubServer() as pubsub, KinesisServer() as kinesis:
         kafka.create_topic("visits", 1)
@@ -175,7 +175,7 @@ def main(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def session() -> SparkSession:
-    """A local session."""
+    """Return a local session."""
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
