@@ -27,10 +27,10 @@ __version__ = "0.1.0"
 def register(spark: SparkSession) -> None:
     """Register the formats of this pack with a session; calling it again changes nothing.
 
-    A format whose extra is not installed is registered too, and says so when it is used. Secret options are added to
-    ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error; where a session does not
-    let that be set, the formats warn of a secret that stands in the options itself. With a master ``local`` and no
-    PYSPARK_PYTHON, tasks run on the Python of this program.
+    A format whose extra is not installed is registered too, and raises an error that says so when it is used. Secret
+    options are added to ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error. If a
+    session does not let that be set, the formats warn of options that contain a secret in plain text. With a master
+    ``local`` and no PYSPARK_PYTHON, tasks run on the Python of this program.
 
     Raises:
         ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark is older than 4.0, and

@@ -1,4 +1,4 @@
-"""Fetching on the executors, where the one machine of the driver is too small.
+"""Fetching on the executors, for when the driver's machine is too small.
 
     from connectors.executors import fetch_on_executors
 

@@ -58,7 +58,7 @@ def call(queue: Sequence[Any], method: str, **arguments: Any) -> dict[str, Any]:
 
 
 class SqsFetch(spool.FetchTarget[Messages, list[str]]):
-    """Receives messages, extends leases and deletes messages, in its own process. One thread keeps a FIFO queue's order."""
+    """Receives messages, extends leases and deletes, in its own process. One thread keeps the order of a FIFO queue."""
 
     def __init__(self, settings: Mapping[str, Any], context: spool.FetchContext) -> None:
         self._queue, self._receiving, self._context = settings["queue"], settings["receiving"], context

@@ -16,11 +16,11 @@ from connectors.cli.main import app
 __all__ = ["Command", "Parameter", "commands", "commands_page"]
 
 _INTRO = """\
-Generated from the code by `./dev docs`. The package brings the command `connectors`; `connectors --help` says the same
-in a terminal, and `connectors --version` shows the version. A command whose extra is not installed says which package
-is missing; its help needs none. A command ends with 0 without a fault, with 1 when it has found something wrong, and
-with 2 when it could not be carried out: then standard error has a named error, and with `--json` standard output has it
-too, as `{"error": {"code": ..., "what": ..., "where": ..., "action": ...}}`."""
+Generated from the code by `./dev docs`. The package installs the command `connectors`. `connectors --help` shows the
+same in a terminal, and `connectors --version` the version. A command whose extra is not installed says which package is
+missing; its help needs no extra. The exit code is 0 if all is well, 1 if the command found something wrong, and 2 if it
+could not run. With 2, standard error has a named error, and with `--json` standard output has it too, as
+`{"error": {"code": ..., "what": ..., "where": ..., "action": ...}}`."""
 
 
 @dataclass(frozen=True)

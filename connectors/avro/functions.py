@@ -54,27 +54,27 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
     isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
 ) -> Column:
-    """Convert a BINARY column of Avro messages into a column of what they hold; NULL stays NULL.
+    """Convert a BINARY column of Avro messages into a column of their values; NULL stays NULL.
 
     Args:
         data: the column, or its name.
         jsonFormatSchema: the schema that the messages were written with, in Avro's JSON. With a schema registry, where
-            each message says that, the reader's.
+            each message names its schema, the reader's.
         options: see `docs/reference/avro.md`; names in any case.
         subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
-        schemaRegistryAddress: the URL of a registry, as on Databricks; how to log in is then among the options.
-        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, perhaps the ``subject``, and how
-            to log in; or with ``type: glue`` that of AWS Glue. See `docs/reference/avro.md`. Messages are then in the
-            registry's frames, and each is resolved from its writer's schema to the reader's.
+        schemaRegistryAddress: the URL of a registry, as on Databricks. The options then say how to authenticate.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, optionally the ``subject``, and
+            how to authenticate; or, with ``type: glue``, AWS Glue's. See `docs/reference/avro.md`. Messages are then in
+            the registry's frames, and each is resolved from its writer's schema to the reader's.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
-        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
-            ``__value_schema_id``; that of the other column is never taken.
+        isKey: whether `data` is the key of the records. The id is then read from the header ``__key_schema_id``, else
+            from ``__value_schema_id``; the other is never used.
         fields: top-level columns to keep, in this order; None for all.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed, has no columns in Spark, or does not fit the reader's schema.
         OptionError: an option is unknown or not valid.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     call, kind = decode_call(
         jsonFormatSchema,
@@ -105,31 +105,30 @@ def to_avro(
     With a registry and the option ``schema.id.serializer=header`` the column is a STRUCT<value BINARY, headers
     ARRAY<STRUCT<key STRING, value BINARY>>> of messages and the headers that name their schema.
 
-    The columns of a struct and the fields of a record match by name, without regard to case unless
-    ``spark.sql.caseSensitive`` is true. That the column fits the schema is checked when the first batch is there, on
-    the executor: Python does not see the type of a column before. Dates are written as they are, unless
-    ``spark.sql.avro.datetimeRebaseModeInWrite`` is EXCEPTION; LEGACY needs tables of Spark's and is refused.
+    The columns of a struct and the fields of a record match by name, ignoring case unless ``spark.sql.caseSensitive``
+    is true. Whether the column fits the schema is checked on the executor, with the first batch: Python does not see
+    the type of a column earlier. Dates are written as they are, unless ``spark.sql.avro.datetimeRebaseModeInWrite`` is
+    EXCEPTION. LEGACY needs Spark's own tables, and is refused.
 
-    On Spark 4.0 rows are encoded one by one, which takes far longer, and a function of Python does not see which
-    columns can be NULL: without a schema, all are written as if they could.
+    On Spark 4.0 rows are encoded one by one, which takes far longer. A Python function does not see there which columns
+    can be NULL: without a schema, all are written as nullable.
 
     Args:
         data: the column, or its name.
-        jsonFormatSchema: the schema to write by, in Avro's JSON; without it, the one that Spark makes of the type of
-            the column. There, what can be NULL is a union of its type and ``null``, in this order. With a registry, one
-            that its subject has; without it, the latest version of the subject is written by. Both are asked for once,
-            by the driver.
+        jsonFormatSchema: the schema to write with, in Avro's JSON. Without it, Spark's schema for the type of the
+            column, where what can be NULL is a union of its type and ``null``, in this order. With a registry, a schema
+            of the subject; if you leave it out, the subject's latest version. The driver asks for either once.
         subject: the subject of a registry. Without it, ``subject.name.strategy`` among the options names one. Nothing
             is registered unless ``auto.register.schemas`` is true.
         schemaRegistryAddress: the URL of a registry, as on Databricks.
-        options: see `docs/reference/avro.md`; with schemaRegistryAddress, also how to log in there.
+        options: see `docs/reference/avro.md`; with schemaRegistryAddress, also how to authenticate there.
         schemaRegistry: a registry as in `from_avro`. Messages are then in its frames.
         isKey: whether messages are the keys of records, which have a subject of their own.
 
     Raises:
         AvroAnalysisError: the schema cannot be parsed.
         OptionError: an option is not valid, or the session asks for LEGACY.
-        ConnectorError: the registry does not answer, refuses access or the schema, or has no such subject or schema.
+        ConnectorError: the registry does not respond, refuses access or the schema, or has no such subject or schema.
     """
     session = active_session()
     column = spark_functions.col(data) if isinstance(data, str) else data
@@ -233,13 +232,13 @@ def decode_call(
 
 def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
     if registry is not None and not registry.uses_confluent and (headers or is_key):
-        why = "frames of Glue are the same for keys and values, and no header says the schema"
+        why = "Glue frames are the same for keys and values, and no header names the schema"
         raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
 
 
 def _text(schema: str | None, function: str) -> str:
     if not isinstance(schema, str):
-        what = f"{function} takes a schema as a text, and got {type(schema).__name__}"
+        what = f"{function} takes the schema as a string, but got {type(schema).__name__}"
         raise AvroAnalysisError("AVRO_SCHEMA_MISSING", what, "jsonFormatSchema")
     return schema
 
@@ -249,7 +248,10 @@ def _reader_of(registry: AnyRegistryOptions, schema: str | None) -> tuple[str, t
     if schema is not None:
         return _text(schema, "from_avro"), (), None
     if registry.named_subject is None:
-        what, action = "The option schema.registry.subject is required", "Give it, or the schema as jsonFormatSchema."
+        what, action = (
+            "The option schema.registry.subject is required",
+            "Give it, or give the schema as jsonFormatSchema.",
+        )
         raise OptionError("OPTION_MISSING", what, "schemaRegistry", action)
     latest = registry_of(registry).latest(registry.named_subject)
     return latest.text, latest.references, latest.migrations
@@ -284,6 +286,6 @@ def _selected(kind: DataType, fields: Sequence[str]) -> StructType:
     columns = {field.name: field for field in kind} if isinstance(kind, StructType) else {}
     unknown = [name for name in fields if name not in columns]
     if unknown:
-        what, action = f"The schema has no column {unknown[0]!r}", f"Give some of: {', '.join(columns)}."
+        what, action = f"The schema has no column {unknown[0]!r}", f"The columns are: {', '.join(columns)}."
         raise AvroAnalysisError("AVRO_FIELD_MISSING", what, "fields", action)
     return StructType([columns[name] for name in dict.fromkeys(fields)])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def fetch(
     source: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="What to fetch: pubsub, or MODULE:CLASS of a source of yours.")
+        str, typer.Argument(metavar="FORMAT", help="What to fetch: pubsub, or MODULE:CLASS of your own source.")
     ],
     options_file: Annotated[str | None, OPTIONS_FILE] = None,
     option: Annotated[
@@ -30,13 +30,13 @@ def fetch(
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="How many of the fetchers run here; all that the option fetchers says, if absent."),
+        typer.Option(min=1, help="How many of the fetchers run here. Default: all, as the option fetchers says."),
     ] = None,
 ) -> None:
-    """Fetch into the spool of a query that has fetch=external, until it is told to end (Ctrl-C, SIGTERM).
+    """Fetch into the spool of a query that has fetch=external, until stopped with Ctrl-C or SIGTERM.
 
-    Takes the options of the query. Of its fetchers, which the option fetchers counts in all places together, it runs
-    some or all. Ends with 0 when told to end, with 2 after a permanent error.
+    Takes the options of the query. The option fetchers counts the fetchers of all machines together; this command runs
+    some or all of them. Exit codes: 0 when stopped, 2 after a permanent error.
     """
     log_to_stderr()
     stopped = threading.Event()

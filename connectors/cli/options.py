@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.core.options.declaration import Option
 
 OPTIONS_FILE = typer.Option(
-    "--options", metavar="FILE", help="A JSON object with options of the query; - reads it here."
+    "--options", metavar="FILE", help="File with a JSON object of the query's options; - for standard input."
 )
 _SECRET_SOURCES = ("env:", "file:")
 
@@ -35,12 +35,12 @@ def read_options(secrets: Mapping[str, Option], source: str, file: str | None, p
         if declared is not None and not (declared.kind is SECRET and value.startswith(_SECRET_SOURCES)):
             raise OptionError(
                 "OPTION_SECRET_IN_ARGUMENT",
-                f"The option {name.strip()} is secret, and arguments are seen by every process of the machine",
+                f"The option {name.strip()} is secret, and every process on the machine can see arguments",
                 source,
             )
         if not separator or not name:
             # Not shown: it may be a secret that was typed in a wrong way.
-            what = "A --option is not NAME=VALUE"
+            what = "A --option is not in the form NAME=VALUE"
             raise OptionError("OPTION_ILLEGAL", what, source, "Write -o subscriptionId=orders.")
         options[name.strip()] = value
     return options

@@ -27,23 +27,26 @@ def commands() -> None:
 
 @protos_commands.command("build")
 def build_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Holds the .proto files.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with the .proto files.")],
     *,
-    output: Annotated[Path | None, typer.Option(help="The file to write; FOLDER.desc here, if absent.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: FOLDER.desc in the current folder.")
+    ] = None,
     root: Annotated[
-        list[Path] | None, typer.Option("--root", help="Where names of imports begin, if not in FOLDER. Repeatable.")
+        list[Path] | None,
+        typer.Option("--root", help="A folder that imports are relative to, if not FOLDER. Repeatable."),
     ] = None,
     include: Annotated[
-        list[Path] | None, typer.Option("--include", "-I", help="One more folder where imports are. Repeatable.")
+        list[Path] | None, typer.Option("--include", "-I", help="One more folder to find imports in. Repeatable.")
     ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="Files to leave out, such as 'v1/*'. Repeatable.")
     ] = None,
 ) -> None:
-    """Compile all .proto files of a folder, with what they import, into one descriptor set.
+    """Compile all .proto files in a folder, with their imports, into one descriptor set.
 
-    A file is imported by its name below a root: FOLDER, or the deepest --root that holds it, such as third_party. Of
-    equal copies one is taken. Imports of protobuf itself, google/protobuf/..., are found without --include.
+    Files are imported by their path below a root: FOLDER, or the deepest --root that holds them, such as third_party.
+    Of identical copies, one is used. Protobuf's own files, google/protobuf/..., are found without --include.
     """
     target = output or Path(f"{folder.resolve().name}.desc")
     with named_errors(extra="protos"):
@@ -119,7 +122,8 @@ def _named(paths: Sequence[Path], roots: Collection[Path], shown: Mapping[Path, 
         if name in files:
             raise ConnectorError(
                 "PROTOS_COLLIDE",
-                f"{_shown(str(files[name]), shown)} and {_shown(str(path), shown)} are imported by one name and differ",
+                f"{_shown(str(files[name]), shown)} and {_shown(str(path), shown)} are imported under the same "
+                f"name, but differ",
                 name,
             )
         texts.add(text)
@@ -156,6 +160,6 @@ def _refuse_argument(name: str, folder: Path) -> None:
     if name.startswith(("-", "@")) or not name.isprintable():
         raise ConnectorError(
             "PROTOS_NAME_REFUSED",
-            f"The name {name!a} begins with - or @, or holds what cannot be printed",
+            f"The name {name!a} begins with - or @, or has characters that cannot be printed",
             str(folder),
         )

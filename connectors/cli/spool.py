@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from connectors.spool.admin.survey import Inspection, SpoolStats
     from connectors.spool.admin.verify import Verification
 
-spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
+spool_commands = typer.Typer(no_args_is_help=True, help="Inspect and repair the spools of streams.")
 
 SpoolLocation = Annotated[
     str, typer.Argument(metavar="LOCATION", help="The spoolLocation of a stream: a folder, or a URL like s3://.")
@@ -48,10 +48,10 @@ def inspect_command(
     *,
     json: Json = False,
     seconds: Annotated[
-        float | None, typer.Option("--rates", min=0.1, help="Look twice, that many seconds apart, for rates.")
+        float | None, typer.Option("--rates", min=0.1, help="Show rates, from two readings this many seconds apart.")
     ] = None,
 ) -> None:
-    """What a spool holds and how it stands. Changes nothing; a query may run."""
+    """Show what a spool holds and its state. Changes nothing; a query may be running."""
     with _spool_at(location, json=json) as root:
         inspection: Inspection = _admin("survey").inspect(root)
         rates = {} if seconds is None else asdict(_admin("survey").rates(root, seconds))
@@ -73,7 +73,7 @@ def inspect_command(
 
 @spool_commands.command("verify")
 def verify_command(location: SpoolLocation, *, json: Json = False) -> None:
-    """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
+    """Check every byte of a spool. Changes nothing; a query may be running. Exits with 1 if there is damage."""
     with _spool_at(location, json=json) as root:
         result: Verification = _admin("verify").verify(root)
     if json:
@@ -95,7 +95,7 @@ def quarantine_command(
     *,
     json: Json = False,
 ) -> None:
-    """Quarantine damaged or missing segments, and record their rows as empty: the query goes on without them.
+    """Quarantine damaged or missing segments, and record their rows as empty: the query continues without them.
 
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
@@ -108,13 +108,13 @@ def quarantine_command(
 def repair_command(
     location: SpoolLocation,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Quarantine every damaged or missing segment. Other damage needs a backup; verify names it.
+    """Quarantine every damaged or missing segment. Other damage, which verify shows, needs a backup.
 
-    With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
+    With --dry-run, nothing changes, and the exit code is 1 if there is something to repair.
     """
     with _spool_at(location, json=json) as root:
         repair = _admin("repair")
@@ -130,7 +130,7 @@ def repair_command(
 
 @spool_commands.command("adopt")
 def adopt_command(location: SpoolLocation, *, yes: Yes = False, json: Json = False) -> None:
-    """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
+    """Let queries use a spool that was moved or copied here. It can then no longer be used at its old place."""
     with _spool_at(location, json=json) as root:
         repair = _admin("repair")
         unseen = repair.old_place(root)
@@ -152,7 +152,7 @@ def adopt_command(location: SpoolLocation, *, yes: Yes = False, json: Json = Fal
 
 @spool_commands.command("wipe")
 def wipe_command(location: SpoolLocation, *, yes: Yes = False, json: Json = False) -> None:
-    """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
+    """Delete a spool and everything in it. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _spool_at(location, json=json) as root:
         _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
         done: Wiping = _admin("repair").wipe(root)
@@ -175,8 +175,8 @@ def delete_subscriptions_command(
 ) -> None:
     """Delete the Pub/Sub subscriptions that filled a spool, after the last run of its query.
 
-    Refused while a query or a fetcher uses the spool. Of the options, endpoint, allowInsecure, credentialsFile and
-    credentialProvider say how the service is reached, as for the query. The spool and its rows stay; wipe deletes them.
+    Refused while a query or a fetcher uses the spool. The options endpoint, allowInsecure, credentialsFile and
+    credentialProvider say how to reach the service, as for the query. The spool and its rows stay; wipe deletes them.
     """
     with _spool_at(location, json=json) as root, _admin("repair").unused(root) as identity:
         connector = connector_of(identity.connector)

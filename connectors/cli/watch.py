@@ -29,9 +29,9 @@ def watch(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of an observer: watch(spark, file=...).")],
     *,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Read once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read once, then exit.")] = False,
 ) -> None:
-    """Show queries live: lag, rate, spool. Waits for a file that is not there yet. Ends with Ctrl-C."""
+    """Show queries live: lag, rate, spool. Waits for the file if it does not exist yet. Stop it with Ctrl-C."""
     from connectors.observe.console import LineViews  # noqa: PLC0415 - loads Spark, which doctor need not
 
     views, screen = LineViews(file), console()

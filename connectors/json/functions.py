@@ -45,7 +45,7 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
     isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
     fields: Sequence[str] | None = None,
 ) -> Column:
-    """Convert a BINARY column of JSON in Confluent's frames into a column of what it holds; NULL stays NULL.
+    """Convert a BINARY column of JSON in Confluent's frames into a column of its values; NULL stays NULL.
 
     The columns are those of a JSON Schema; Spark's own ``from_json`` decodes into them, so everything can be NULL. What
     a schema says beyond types, such as ``required`` or ``minimum``, is not checked.
@@ -56,17 +56,17 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         options: those of Spark's ``from_json``, and those of this pack; see `docs/reference/json.md`.
         subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
         schemaRegistryAddress: the URL of a registry; how to authenticate is then among the options.
-        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, perhaps the ``subject``, and how
-            to authenticate. The schema of each message's writer must be there.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, optionally the ``subject``, and
+            how to authenticate. The schema of each message's writer must be there.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
-        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
-            ``__value_schema_id``; that of the other column is never taken.
+        isKey: whether `data` is the key of the records. The id is then read from the header ``__key_schema_id``, else
+            from ``__value_schema_id``; the other is never used.
         fields: top-level columns to keep, in this order; None for all.
 
     Raises:
         JsonAnalysisError: the schema cannot be parsed, or has no columns in Spark.
         OptionError: an option is unknown or not valid.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
     parsed = _options(plain)
@@ -93,8 +93,8 @@ def to_json_registry(
 ) -> Column:
     """Convert a STRUCT, MAP or ARRAY column into a BINARY column of JSON in Confluent's frames; NULL stays NULL.
 
-    Spark's own ``to_json`` writes it, and the id of the subject's latest version, when the query is made, stands before
-    it. Nothing is registered, and that the JSON fits the schema is not checked.
+    Spark's own ``to_json`` writes it, after the id of the subject's latest version when the query is built. Nothing is
+    registered, and nothing checks that the JSON fits the schema.
 
     Args:
         data: the column, or its name.
@@ -106,16 +106,16 @@ def to_json_registry(
     Raises:
         JsonAnalysisError: the schema asks for dates, timestamps or decimals as Kafka Connect writes them.
         OptionError: an option of the registry is unknown or not valid.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "to_json_registry")
     latest = _latest(registry, "Give the subject whose latest version is written.", writing=True)
     if json_column(latest.documents, 1, case_sensitive=True).coded():
         raise JsonAnalysisError(
             "JSON_TYPE_NOT_SUPPORTED",
-            "The JSON Schema has dates, timestamps or decimals of Kafka Connect, which to_json does not write",
+            "The JSON Schema has Kafka Connect's dates, timestamps or decimals, which to_json_registry does not write",
             "to_json_registry",
-            "Write by a schema that has them as texts or numbers.",
+            "Write with a schema that has them as strings or numbers.",
         )
     frame = F.lit(bytearray(b"\0" + int(latest.schema_id).to_bytes(4, "big")))
     written = F.to_json(data, dict(plain)).cast("binary")
@@ -147,7 +147,7 @@ def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents
     if not isinstance(schema, str):
         raise JsonAnalysisError(
             "JSON_SCHEMA_MISSING",
-            f"from_json_registry takes a JSON Schema as a text, and got {type(schema).__name__}",
+            f"from_json_registry takes the JSON Schema as a string, but got {type(schema).__name__}",
             "schema",
         )
     return parse_schemas(schema), None
@@ -169,7 +169,7 @@ def _split(
     """Return the options of the function, and the registry."""
     plain, registry = split_registry(options, subject, address, schema_registry, function)
     if registry is None:
-        what = "A registry is required, whose schemas the messages have"
+        what = "The function needs the registry that the messages were written with"
         raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
     return plain, parse_registry_options(registry)
 
@@ -190,8 +190,8 @@ def _check_corrupt_record(column: JsonColumn, options: JsonOptions) -> None:
     ):
         raise OptionError(
             "OPTION_ILLEGAL",
-            f"The option columnNameOfCorruptRecord is {name!r:.100}, which cannot be: it needs mode=PERMISSIVE, a "
-            "schema of an object, and a name that no property has",
+            f"The option columnNameOfCorruptRecord cannot be {name!r:.100}: it needs mode=PERMISSIVE, a schema of an "
+            "object, and a name that no property has",
             "from_json_registry",
             "Give another name, or leave it out.",
         )
@@ -205,6 +205,6 @@ def _selected(column: JsonColumn, fields: Sequence[str]) -> JsonColumn:
             "JSON_FIELD_MISSING",
             f"The schema has no column {unknown[0]!r:.100}",
             "fields",
-            f"Give some of: {', '.join(columns) or 'none'}.",
+            f"The columns are: {', '.join(columns) or 'none'}.",
         )
     return dataclasses.replace(column, fields=tuple((name, columns[name]) for name in dict.fromkeys(fields)))

@@ -106,7 +106,9 @@ def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
         try:
             lookup.partitions(Subscribe((topic,)))
         except SourceGoneError as error:
-            action = f"Make it before the query starts, or correct the option {option}; exactly_once makes no topic."
+            action = (
+                f"Create it before the query starts, or correct the option {option}. exactly_once creates no topic."
+            )
             raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None
 
 
@@ -120,7 +122,7 @@ def _check_soon(client: ClientSettings, option: str, topic: str) -> None:
     except ServiceUnavailableError as error:
         if client.outage_rule.seconds <= _CHECK_SECONDS:
             raise client.outage_rule.ending(error) from None
-        _log.warning("[RETRYING] The topic was not checked: %s", error)
+        _log.warning("[RETRYING] The topic was not checked; the next batch checks it again: %s", error)
 
 
 class _KafkaWriter(TaskWriter):

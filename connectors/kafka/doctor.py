@@ -69,6 +69,6 @@ def _advertised(brokers: Mapping[str, tuple[str, int]]) -> str:
         try:
             reach(host, port)
         except ConnectorError as error:
-            what = f"{name} sends clients to {host}:{port}, which this machine does not reach: {error.what}"
+            what = f"{name} sends clients to {host}:{port}, which this machine cannot reach: {error.what}"
             raise type(error)("KAFKA_ADVERTISED_UNREACHABLE", what, f"{host}:{port}") from None
     return "; ".join(f"{host}:{port}" for host, port in brokers.values())

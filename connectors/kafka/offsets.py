@@ -69,7 +69,7 @@ def illegal(what: str, action: str = "") -> OptionError:
 def refuse_nul(where: str, *texts: str) -> None:
     """Refuse texts that the client, written in C, would cut at a NUL; ``where`` names them, as one may be a secret."""
     if any("\0" in text for text in texts):
-        what = "A text holds a NUL character, and the client would cut it there"
+        what = "A text holds a NUL character, where the client would cut it off"
         raise OptionError("KAFKA_NUL", what, where.replace("\0", "\\0"))
 
 
@@ -279,7 +279,7 @@ def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
         return _positions(start)
     if _is_sparks(_parsed(end)):
         what = (
-            "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
+            "Spark's own source planned the first batch of this checkpoint, and the batch has not finished. Its offset "
             "does not say where the batch began"
         )
         raise OffsetError("KAFKA_FIRST_BATCH_UNFINISHED", what, f"checkpoint of a {FORMAT} source")

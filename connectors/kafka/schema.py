@@ -233,7 +233,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
     names: list[str] = [text.decode(errors="replace") for text in column.unique().cast(pa.binary()).to_pylist()]
     for name in names:
         if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > MOST_TOPIC_BYTES:
-            what = f"A row's topic {name[:100]!r} cannot be the name of a topic"
+            what = f"A row's topic {name[:100]!r} is not a valid topic name"
             raise ConnectorError("KAFKA_TOPIC_NAME", what, SINK)
     return names
 

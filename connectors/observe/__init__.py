@@ -1,11 +1,11 @@
-"""Lag and health of queries, which Spark does not report for Python sources; and what keeps them running.
+"""Lag and health of queries, which Spark does not report for Python sources, and restarts of failed queries.
 
     from connectors.observe import supervise, watch
 
     observer = watch(spark, spools=["/data/spool/orders"], file="/var/log/orders.jsonl", port=9464)
     supervise(lambda: writer.option("checkpointLocation", "...").start())  # writer: events.writeStream.format(...)
 
-`watch` goes on until the `Observer` that it gives is closed.
+`watch` returns an `Observer`, and continues until you close it.
 """
 
 from connectors.observe.failure import summarize_failure

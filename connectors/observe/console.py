@@ -120,7 +120,7 @@ class LineViews:
             self._views[query] = QueryView("failed", newest, before.batch_ended_ms, last_line(event["exception"]))
 
     def _no_file_of_ours(self, why: str) -> ConnectorError:
-        what = f"This is no file of an observer: {why}"
+        what = f"This is not an observer's file: {why}"
         return ConnectorError("OBSERVE_FILE", what, str(self._path))
 
 

@@ -70,10 +70,10 @@ def add_last_note(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def summarize_failure() -> Iterator[None]:
-    """Have an error that ends the program printed with its reason as the last line.
+    """Print the reason of an error that ends the program as the last line.
 
-    Spark's text of a failed query has hundreds of lines, with the one that says what is wrong among them. That line is
-    added to the error as a note, and the error is raised again unchanged.
+    Spark's text for a failed query has hundreds of lines, and only one says what is wrong. That line is added to the
+    error as a note, and the error is raised again unchanged.
 
         with summarize_failure():
             query.awaitTermination()

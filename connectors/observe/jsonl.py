@@ -32,7 +32,7 @@ class LineFile:
             self._file = os.fdopen(_open_private(path), "ab", buffering=0)
         except OSError as error:
             raise ConnectorError(
-                "OBSERVE_FILE", f"Lines cannot be written: {error.strerror or error}", str(path)
+                "OBSERVE_FILE", f"The file cannot be written: {error.strerror or error}", str(path)
             ) from None
         self._torn = _is_torn(path)
         self._missing = 0
@@ -45,7 +45,7 @@ class LineFile:
             if written:
                 # A disk that gets full may take a part.
                 self._torn = line[written - 1 : written] != _NEW_LINE
-            why = "" if written == len(line) else "the disk took a part of a line"
+            why = "" if written == len(line) else "the disk took only part of a line"
         except OSError as error:
             why = error.strerror or str(error)
         if why:
@@ -53,7 +53,7 @@ class LineFile:
                 _log.warning("[OBSERVE_FILE] %s: %s; lines are missing from now on", self._path, why)
             self._missing += 1
         elif self._missing:
-            _log.warning("[OBSERVE_FILE] %s is written again; %d lines are missing", self._path, self._missing)
+            _log.warning("[OBSERVE_FILE] %s can be written again; %d lines are missing", self._path, self._missing)
             self._missing = 0
 
     def close(self) -> None:

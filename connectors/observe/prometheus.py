@@ -26,7 +26,7 @@ except ImportError:
         "OBSERVE_EXTRA_MISSING",
         "Metrics need the package prometheus-client",
         "watch",
-        f"Install the extra observe: {install_command('observe')}, or use a file instead.",
+        f"Install the extra observe: {install_command('observe')}, or write to a file instead.",
     ) from None
 
 _PREFIX: Final = "connectors_"
@@ -96,7 +96,7 @@ class Exporter(Collector):
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         if not 0 <= port <= _LAST_PORT:
-            raise OptionError("OBSERVE_PORT", f"A port is from 0 to {_LAST_PORT}", str(port))
+            raise OptionError("OBSERVE_PORT", f"A port is a number from 0 to {_LAST_PORT}", str(port))
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         registry = CollectorRegistry()

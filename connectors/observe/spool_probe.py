@@ -58,7 +58,9 @@ class SpoolWatches:
             look.join(max(began + self._patience - self._clock(), 0.0))
             if why := f"no answer in {self._patience:g} s" if look.is_alive() else look.why:
                 path = look.watch.path
-                _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", path, _PAUSE_SECONDS, why)
+                _log.warning(
+                    "[OBSERVE_SPOOL] %s cannot be read; the next try is in %d s: %s", path, _PAUSE_SECONDS, why
+                )
                 look.pause_until = self._clock() + _PAUSE_SECONDS
             elif look.measurement is not None:
                 self._seen[look.measurement.spool] = look.measurement

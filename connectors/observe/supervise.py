@@ -67,13 +67,14 @@ def supervise(
     max_delay_seconds: float = 60.0,
     sleep: Callable[[float], object] = time.sleep,
 ) -> StreamingQuery:
-    """Run a query until it ends without an error: is stopped, or has read all (AvailableNow).
+    """Run a query until it ends without an error: it is stopped, or has read everything (AvailableNow).
 
     Args:
         query_factory: loads and starts the query, each time with the same checkpoint.
-        max_restarts: that many restarts in a row without a single row end it. Rows, or a batch further than those of
-            the run before, restart the count.
-        max_delay_seconds: the longest wait before a restart; the first is up to 1 s, and the longest wait doubles.
+        max_restarts: give up after this many restarts in a row without reading a row. Rows, or a later batch than in
+            the run before, reset the count.
+        max_delay_seconds: the longest wait before a restart. The first wait is up to 1 s, and the bound doubles each
+            time.
         sleep: waits.
 
     Returns:
@@ -125,7 +126,7 @@ def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
         has_rows = any(progress.numInputRows for progress in query.recentProgress)
         last = query.lastProgress
     except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a server that is gone, which the verdict knows
-        _log.warning("[SUPERVISE_NO_PROGRESS] Whether the query has read rows is not known: %s", error)
+        _log.warning("[SUPERVISE_NO_PROGRESS] It is unknown whether the query has read rows: %s", error)
         return False, before
     if last is None:
         return has_rows, before

@@ -80,28 +80,28 @@ def watch(
 
     Args:
         spark: the session.
-        spools: the ``spoolLocation`` of each query that has one, or a single one; without it only the lag in records is
-            known of them.
+        spools: the ``spoolLocation`` of each query that has one, or a single one. Without it, only their lag in records
+            is known.
         file: a file to which one JSON object a line is appended, for ``connectors watch``.
         port: serve metrics over HTTP on this port, 0 for a free one; needs the extra ``observe``.
         address: the address to serve them on.
-        deleteSubscriptions: full paths of Pub/Sub subscriptions, each to be deleted when the query that reads it ends
-            without an error, and only then: by `stop`, or at the end of an AvailableNow. Which query that is, is known
-            by its spool, so `spools` is needed too. A query that fails, or whose driver is killed, deletes nothing.
-        subscriptionOptions: how the service is reached for that: ``endpoint``, ``credentialsFile``, ``allowInsecure``.
+        deleteSubscriptions: full paths of Pub/Sub subscriptions. Each is deleted when the query that reads it ends
+            without an error: after `stop`, or at the end of an AvailableNow. The spool tells which query that is, so
+            give `spools` too. A query that fails, or whose driver is killed, deletes nothing.
+        subscriptionOptions: how to reach the service for that: ``endpoint``, ``credentialsFile``, ``allowInsecure``.
 
     Returns:
         The observer; `Observer.close` ends it.
 
     Raises:
-        OptionError: a subscription is no full path, or none of the spools is given; a location or the port is none.
-        ConnectorError: the file cannot be opened, or the port not be served. Nothing is left open then.
+        OptionError: a subscription is not a full path, or `spools` is missing; or a location or the port is not valid.
+        ConnectorError: the file cannot be opened, or metrics cannot be served on the port. Nothing is left open then.
     """
     for name in deleteSubscriptions:
         if not name.startswith("projects/") or "/subscriptions/" not in name or not spools:
             raise OptionError(
                 "OBSERVE_DELETE_SUBSCRIPTIONS",
-                "Which query reads a subscription that is to be deleted is not known",
+                "It is unknown which query reads the subscription that is to be deleted",
                 name,
             )
     watches: SpoolWatches | None = None
@@ -173,14 +173,14 @@ class Observer:
         self.close()
 
     def attach(self, spark: SparkSession) -> None:
-        """Begin to listen to a session."""
+        """Start listening to a session."""
         spark.streams.addListener(self._listener)
         self._spark = spark
         for query in spark.streams.active:  # one that started since the line above is known by then
             self._listener.put_started(query)
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
-        """Listen no more, and end when all that was heard is dealt with; does nothing the second time.
+        """Stop listening, and return when all events received are processed. A second call does nothing.
 
         After ``timeout`` seconds the rest is left, with a warning: a store may not answer. A session that is gone does
         not hinder it.
@@ -199,7 +199,8 @@ class Observer:
             self._is_closed = True
             if self._thread.is_alive():
                 _log.warning(
-                    "[OBSERVE_LEFT] A store or service does not answer; %d events are left", self._events.qsize()
+                    "[OBSERVE_LEFT] A store or service does not respond. The observer ends with %d unprocessed events",
+                    self._events.qsize(),
                 )
         if self._file is not None:
             self._file.close()
@@ -214,7 +215,7 @@ class Observer:
                 time.sleep(_LOOK_SECONDS)
             spark.streams.removeListener(self._listener)
         except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
-            _log.warning("[OBSERVE_SESSION] How the queries ended is not heard any more: %s", error)
+            _log.warning("[OBSERVE_SESSION] The observer can no longer see how queries end: %s", error)
 
     def _run(self) -> None:
         while not self._is_closed and (event := self._next()) != _STOP:
@@ -223,7 +224,7 @@ class Observer:
                     self._receive(*event)
                 self._refresh()
             except Exception:  # noqa: BLE001 - logged; an observer never ends because of what it observes
-                _log.exception("[OBSERVE_FAILED] An event of a query could not be dealt with")
+                _log.exception("[OBSERVE_FAILED] The observer failed on an event of a query, and continues")
 
     def _next(self) -> tuple[int, str, Any] | None:
         """Return the next event; None if none comes for a while."""
@@ -300,7 +301,7 @@ class Observer:
             if event["exception"] is None:
                 self._delete(name)
             else:
-                _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s is kept: its query failed", name)
+                _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s was not deleted, because its query failed", name)
 
     def _delete(self, subscription: str) -> None:
         try:
@@ -311,7 +312,9 @@ class Observer:
             _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s", error)
             event = "subscription_kept"
         else:
-            _log.warning("[OBSERVE_SUBSCRIPTION_DELETED] %s: its query ended without an error", subscription)
+            _log.warning(
+                "[OBSERVE_SUBSCRIPTION_DELETED] %s was deleted: its query ended without an error", subscription
+            )
             event = "subscription_deleted"
         self._write({"v": 1, "event": event, "time_ms": _now_ms(), "subscription": subscription})
 

@@ -77,21 +77,21 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         binaryDescriptorSet: the bytes of a descriptor set.
         messageClass: a generated Python class, instead of name and descriptor set.
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
-            version gives the columns (not needed with a descriptor set or a class), and how to log in; or with
-            ``type: glue`` that of AWS Glue. See `docs/reference/protobuf.md`. Messages are then in its frames.
+            version gives the columns (not needed with a descriptor set or a class), and how to authenticate; or, with
+            ``type: glue``, AWS Glue's. See `docs/reference/protobuf.md`. Messages are then in its frames.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
-        isKey: whether `data` is the key of the records. The id is then in the header ``__key_schema_id``, else in
-            ``__value_schema_id``; that of the other column is never taken.
+        isKey: whether `data` is the key of the records. The id is then read from the header ``__key_schema_id``, else
+            from ``__value_schema_id``; the other is never used.
         fields: top-level columns to keep, in this order; None for all.
-        engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
-            jvm where the jar is there and nothing is asked for that it has not; else it takes what is faster for each
-            batch: upb for small ones, ptars for large ones, where it is installed and can decode the message.
+        engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is jvm
+            if the jar is there and supports everything that is asked for. Otherwise it picks the faster one for each
+            batch: upb for small ones, and ptars for large ones if it is installed and can decode the message.
 
     Raises:
-        ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
+        ProtobufAnalysisError: the descriptor set, the message, its schema or the mode does not fit; with the class and
             text of Spark's error.
         OptionError: an option is unknown or not valid.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
     own = isKey or any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
@@ -116,7 +116,7 @@ def _decoder(
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
         if not registry.uses_confluent and (headers or is_key):
-            what = "headers and isKey are about frames of Confluent, and type is glue"
+            what = "headers and isKey are for Confluent frames, but type is glue"
             raise OptionError("OPTION_CONFLICT", what, "from_protobuf", "Leave them out.")
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
     descriptors, message, registered = _locate(registry, *source)
@@ -144,10 +144,10 @@ def to_protobuf(
 ) -> Column:
     """Convert a STRUCT column into a BINARY column of protobuf messages; NULL stays NULL.
 
-    Columns and fields match by name, without regard to case unless ``spark.sql.caseSensitive`` is true. That they fit
-    is checked when the first batch is there, on the executor: Python does not see the type of a column before. On Spark
-    4.0 rows are encoded one by one, which takes far longer; a column with a type that Arrow does not have, such as an
-    interval of months, raises SPARK_FEATURE_MISSING there.
+    Columns and fields match by name, ignoring case unless ``spark.sql.caseSensitive`` is true. Whether they fit is
+    checked on the executor, with the first batch: Python does not see the type of a column earlier. On Spark 4.0 rows
+    are encoded one by one, which takes far longer, and a column whose type Arrow lacks, such as an interval of months,
+    raises SPARK_FEATURE_MISSING.
 
     The arguments are those of `from_protobuf`. With a schema registry, messages are framed with the id of the latest
     version of the subject.
@@ -173,7 +173,7 @@ def _encoder(
         what = "to_protobuf cannot write Confluent frames without a schema id"
         raise ProtobufAnalysisError("PROTOBUF_SCHEMA_ID_UNKNOWN", what, "wire.format=confluent")
     if registry is not None and registry.auto_register:
-        what = "schemaAutoRegistrationEnabled is true, and to_protobuf registers no schema"
+        what = "schemaAutoRegistrationEnabled is true, but to_protobuf registers no schema"
         raise OptionError("OPTION_CONFLICT", what, "to_protobuf", "Register it, and leave the option out.")
     descriptors, message, frame = _written(registry, *source)
     _log_engine("to_protobuf", message, chosen, "")
@@ -201,18 +201,18 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
 
     Spark fixes the result type of a Python function when it is registered, and keeps the plain names for its own
     functions, which need a jar. So there are two functions for each message, which last as long as the session. A
-    permanent view cannot use them. Frames without a schema registry can be read but not written: there
-    ``from_protobuf_SUFFIX`` alone is registered.
+    permanent view cannot use them. Frames without a schema registry can be read but not written, so only
+    ``from_protobuf_SUFFIX`` is registered for them.
 
-    On Spark 4.0, a Python function of SQL does not see the type of a column: there ``to_protobuf_SUFFIX`` takes it as
-    well, as in ``to_protobuf_order(event, typeof(event))``, and raises SPARK_FEATURE_MISSING without it.
+    On Spark 4.0, a Python function of SQL does not see the type of a column. ``to_protobuf_SUFFIX`` therefore takes the
+    type too, as in ``to_protobuf_order(event, typeof(event))``, and raises SPARK_FEATURE_MISSING without it.
 
-    The arguments are those of `from_protobuf`; ``jvm`` is no engine here.
+    The arguments are those of `from_protobuf`; the engine cannot be ``jvm``.
 
     Raises:
-        ProtobufAnalysisError: as `from_protobuf`, or the suffix is no part of a name.
+        ProtobufAnalysisError: as `from_protobuf`, or the suffix cannot be part of a name.
         OptionError: an option is unknown or not valid.
-        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):
         what = f"The name of a function cannot end with {suffix!r}"
@@ -338,8 +338,8 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
     if engine is Engine.JVM:
         if own:
             what = (
-                "Spark's own function has no messageClass, fields, schemaRegistry, headers and isKey, none of the "
-                "options on.error and wire.format, and is not for register_sql"
+                "Spark's own function does not support messageClass, fields, schemaRegistry, headers, isKey, "
+                "register_sql, or the options on.error and wire.format"
             )
             raise ProtobufAnalysisError("PROTOBUF_ENGINE", what, "engine=jvm")
         if not _has_jar():

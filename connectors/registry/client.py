@@ -99,7 +99,7 @@ class RegistryClient:
             with ThreadPoolExecutor(1) as pool:
                 status, body = pool.submit(self._run, request, what).result()
         except TimeoutError:
-            raise self._unavailable(f"no whole response within {self._timeout:g} s", what) from None
+            raise self._unavailable(f"no complete response within {self._timeout:g} s", what) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
             causes = list(_causes(error))
             why = str(causes[-1])
@@ -115,7 +115,7 @@ class RegistryClient:
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
         except (ValueError, RecursionError) as error:
-            raise schema_unusable(what, f"the response is no sensible JSON ({type(error).__name__})") from None
+            raise schema_unusable(what, f"the response is not valid JSON ({type(error).__name__})") from None
 
     def _run(self, request: _Request, what: str) -> tuple[int, bytes]:
         loop = asyncio.new_event_loop()
@@ -148,15 +148,13 @@ class RegistryClient:
             ):
                 return response.status_code, await _body(response, "token")
         except TimeoutError:
-            why = f"no whole response within {self._timeout:g} s"
+            why = f"no complete response within {self._timeout:g} s"
         except (httpx2.HTTPError, OSError, ImportError, ValueError) as error:
             causes = list(_causes(error))
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
                 raise _untrusted("token endpoint", causes[-1], url) from None
             why = f"{type(error).__name__}: {causes[-1]}"
-        raise ServiceUnavailableError(
-            "SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint cannot be asked for a token: {why}", url
-        )
+        raise ServiceUnavailableError("SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint gives no token: {why}", url)
 
     async def _follow(self, request: _Request, what: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         url = home = httpx2.URL(self._address + request.path)
@@ -188,7 +186,7 @@ class RegistryClient:
         except (ValueError, TypeError, KeyError, RecursionError):
             why = "it does not say why"
         return ConnectorError(
-            "SCHEMA_REFUSED", f"The schema registry does not take the {what} (HTTP {status}): {why}", self._address
+            "SCHEMA_REFUSED", f"The schema registry refuses the {what} (HTTP {status}): {why}", self._address
         )
 
     def _http_error(self, status: int, request: _Request, what: str) -> ConnectorError:
@@ -197,8 +195,6 @@ class RegistryClient:
                 "SCHEMA_REGISTRY_ACCESS_DENIED",
                 f"The schema registry refuses access to {what} (HTTP {status})",
                 self._address,
-                "Give basic.auth.user.info or bearer.auth.token of someone who may read it, or check the rights of the "
-                "client and of the identity pool.",
             )
         if status == HTTPStatus.NOT_FOUND:
             return SourceGoneError(
@@ -209,11 +205,11 @@ class RegistryClient:
             )
         if status in _TRANSIENT:
             return self._unavailable(f"HTTP {status}", what)
-        return schema_unusable(what, f"the registry answers HTTP {status}")
+        return schema_unusable(what, f"the registry responds with HTTP {status}")
 
     def _unavailable(self, why: str, what: str) -> ConnectorError:
         return ServiceUnavailableError(
-            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry cannot be asked for {what}: {why}", self._address
+            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry does not return {what}: {why}", self._address
         )
 
 
@@ -280,7 +276,7 @@ def _origin(url: httpx2.URL) -> str:
 def _redirect_error(home: httpx2.URL, target: str) -> ConnectorError:
     return ConnectorError(
         "SCHEMA_REGISTRY_REDIRECT",
-        f"The schema registry {_origin(home)} redirects to {target}, where the authentication must not be sent",
+        f"The schema registry {_origin(home)} redirects to {target}, which must not receive the credentials",
         "schemaRegistry",
     )
 

@@ -70,7 +70,7 @@ class OAuthTokens:
         answer = _parsed(body)
         if status in self._transient:
             raise ServiceUnavailableError(
-                "SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint answers HTTP {status}", self._url
+                "SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint responds with HTTP {status}", self._url
             )
         if status != HTTPStatus.OK:
             name = answer.get("error")

@@ -270,7 +270,9 @@ class RegistryOptions:
     def subject_missing(self) -> OptionError:
         """Return the error for a call that writes without a subject."""
         what = "The option schema.registry.subject is required"
-        return OptionError("OPTION_MISSING", what, _REGISTRY, "Give the subject, or the topic as the option topic.")
+        return OptionError(
+            "OPTION_MISSING", what, _REGISTRY, "Give the subject, or give the topic in the option topic."
+        )
 
     def for_client(self) -> Self:
         """Return the options of the client, which is one for all subjects of a context."""
@@ -340,14 +342,14 @@ def _checked_bearer(options: RegistryOptions) -> RegistryOptions:
         source = BearerSource.OAUTHBEARER
     if source is BearerSource.OAUTHBEARER:
         if options.token is not None:
-            why = "OAUTHBEARER asks for tokens itself"
+            why = "OAUTHBEARER requests tokens itself"
             raise conflict(_REGISTRY, _BEARER_SOURCE, _BEARER, why, f"Leave {_BEARER} out.")
         missing = [name for name, value in needed.items() if value is None and name != _SCOPE]
         if missing:
-            what = f"The option {missing[0]} is required for bearer tokens of OAUTHBEARER"
+            what = f"The option {missing[0]} is required with OAUTHBEARER"
             raise OptionError("OPTION_MISSING", what, _REGISTRY, f"Give {', '.join(missing)}.")
     elif source is BearerSource.STATIC_TOKEN and options.token is None:
-        what = f"The option {_BEARER} is required for bearer tokens of STATIC_TOKEN"
+        what = f"The option {_BEARER} is required with STATIC_TOKEN"
         raise OptionError("OPTION_MISSING", what, _REGISTRY, "Give the token.")
     for name, value in ((_CLUSTER, options.logical_cluster), (_POOL, options.identity_pool)):
         if value is not None and source is None and options.token is None:
@@ -369,7 +371,7 @@ def split_registry(
     """
     pairs = options or {}
     if not isinstance(subject, str | None):
-        raise OptionError("OPTION_ILLEGAL", "The subject is no text", "subject", "Give it as str, without lit().")
+        raise OptionError("OPTION_ILLEGAL", "The subject is not a string", "subject", "Give it as str, without lit().")
     named = {} if subject is None else {_SUBJECT: subject}
     if address is None:
         return pairs, None if schema_registry is None else {**schema_registry, **named}

@@ -97,14 +97,14 @@ def _unsupported(what: str, rules: str, direction: Direction) -> ConnectorError:
     writing = direction is Direction.WRITE
     verb = "writing" if writing else "reading"
     action = (
-        "Write with a client of Confluent that applies them, or by a schema without such rules."
+        "Write with a Confluent client that applies them, or with a schema without such rules."
         if writing
-        else "Read with a client of Confluent that applies them, or set ignore.read.rules=true in schemaRegistry to "
+        else "Read with a Confluent client that applies them, or set ignore.read.rules=true in schemaRegistry to "
         "get values as they are stored: encrypted fields stay encrypted."
     )
     return ConnectorError(
         "SCHEMA_RULE_UNSUPPORTED",
-        f"The {what} has rules that change messages when {verb}, and none can be applied here: {rules}",
+        f"The {what} has rules that change messages when {verb}, which this pack does not apply: {rules}",
         "schemaRegistry",
         action,
     )

@@ -114,7 +114,7 @@ class Registry(Generic[S]):
             "SCHEMA_NOT_FOUND",
             f"The subject {subject} of the schema registry is soft-deleted, so it has no latest version",
             self._options.address,
-            "Register a schema under it again, or, to read messages, give the schema of the columns.",
+            "Register a schema under it again. To read messages, you can give the schema of the columns instead.",
         )
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> int:

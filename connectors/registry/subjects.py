@@ -97,7 +97,7 @@ class SubjectOptions:
         }
         for name in (name for name, is_given in chosen.items() if is_given):
             if registry is None:
-                what = f"{name} is about a schema registry, and there is none"
+                what = f"{name} needs a schema registry, and none is given"
                 raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
             if not registry.uses_confluent and name != _LATEST:
                 why = "it is an option of Confluent's serializers"
@@ -111,7 +111,7 @@ class SubjectOptions:
         if self.auto_register and self.use_latest:
             raise conflict(function, _REGISTER, _LATEST, "the latest version is registered", "Give one.")
         if self.auto_register and not has_schema:
-            what = f"{_REGISTER} needs a schema to register"
+            what = f"The option {_REGISTER} needs a schema to register"
             raise OptionError("OPTION_MISSING", what, function, "Give the schema.")
 
 
@@ -130,6 +130,6 @@ def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: st
     if options.strategy is SubjectNames.TOPIC:
         return qualified(f"{topic}-{'key' if is_key else 'value'}", context)
     if not record:
-        what = f"{options.strategy} needs the name of a record, and there is none"
-        raise OptionError("OPTION_MISSING", what, _STRATEGY, "Give the schema of a record, or the subject.")
+        what = f"{options.strategy} needs the name of a record, and none is given"
+        raise OptionError("OPTION_MISSING", what, _STRATEGY, "Give the schema of a record, or give the subject.")
     return qualified(record if options.strategy is SubjectNames.RECORD else f"{topic}-{record}", context)

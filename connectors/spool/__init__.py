@@ -1,6 +1,6 @@
 """Fetching ahead of the micro-batches: segments, a ledger that admits them once, and positions that never change.
 
-What is named here is for everyone: counts of a spool, and what a source of your own on a spool is made of. See
+The public names: counts of a spool, and the parts to build a source of your own on a spool. See
 ``docs/how-to/write-a-source.md``. The rules R1 to R10 that the modules cite are in ``docs/explanation/spool.md``.
 """
 

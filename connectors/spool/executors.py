@@ -64,7 +64,7 @@ class FetcherPlace:
 class ExecutorFetching:
     """The fetchers of a stream, as `fetch_on_executors` starts them; a context manager that stops them.
 
-    `judge` raises an error of a fetcher or a job that another start cannot fix.
+    `judge` raises the errors of a fetcher or a job that a restart cannot fix.
 
     Attributes:
         error: the permanent error that ended it; None while it runs, and after any other end.

@@ -349,9 +349,9 @@ def test_a_temporary_view_reads_and_writes_and_a_table_is_refused_with_that_advi
     # With columns Spark does not ask us, and passes no option later on.
     spark.sql(f"CREATE TABLE empty (value BINARY) USING kafka_py {options}")
     try:
-        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*A table of Spark passes none"):
+        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*Spark passes no options of a table"):
             spark.sql("SELECT * FROM empty").collect()
-        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*A table of Spark passes none"):
+        with pytest.raises(PySparkException, match=r"OPTION_MISSING.*Spark passes no options of a table"):
             spark.sql("INSERT INTO empty VALUES (X'32')")
     finally:
         spark.sql("DROP TABLE empty")

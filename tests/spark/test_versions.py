@@ -556,7 +556,9 @@ def test_a_function_that_needs_pandas_says_which_extra_brings_it(tmp_path: Path)
     for where in ("driver", "worker"):
         for name, text in found[where].items():
             function = "from_protobuf" if name == "register_sql" else name
-            assert f"[PACKAGES_MISSING] not installed: pandas>=2.2,<3 ({function} on Spark 4.0." in text, (where, text)
+            assert (
+                f"[PACKAGES_MISSING] These packages are not installed: pandas>=2.2,<3 ({function} on Spark 4.0."
+            ) in text, (where, text)
             assert "Install the extra pandas: pip install" in text
             assert "here and on every executor" in text
 

@@ -55,7 +55,10 @@ def _micros(millis: int) -> int:
 
 def _checked(value: int, reader: AvroType, *, strict: bool) -> int:
     if strict and is_checked_time(reader) and value < (FIRST_DAY if reader.logical == "date" else FIRST_MICROS):
-        raise BadRowError(f"has a {reader.logical} of before the calendars agree, and datetimeRebaseMode=EXCEPTION")
+        raise BadRowError(
+            f"has a {reader.logical} from before the Julian and Gregorian calendars agree, and "
+            f"datetimeRebaseMode=EXCEPTION"
+        )
     return value
 
 

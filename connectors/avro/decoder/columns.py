@@ -177,7 +177,10 @@ class ColumnDecoder:
             values = values * MICROS
         if self._strict and is_checked_time(reader):
             bad = values < (FIRST_DAY if reader.logical == "date" else FIRST_MICROS)
-            why = f"has a {reader.logical} of before the calendars agree, and datetimeRebaseMode=EXCEPTION"
+            why = (
+                f"has a {reader.logical} from before the Julian and Gregorian calendars agree, and "
+                f"datetimeRebaseMode=EXCEPTION"
+            )
             self._fail(batch, cursor, bad, why)
         if reader.kind == "float":
             values = values.astype(np.float32)

@@ -169,7 +169,7 @@ class ColumnEncoder:
 
     def _checked(self, values: Any, first: int, path: tuple[str, ...]) -> Any:
         if self._strict and (values < first).any():
-            what = f"The column has a date of before the calendars agree, in {_place(path)}"
+            what = f"The column has a date from before the Julian and Gregorian calendars agree, in {_place(path)}"
             raise AvroDataError("AVRO_DATE_TOO_OLD", what, "to_avro")
         return values
 

@@ -78,8 +78,8 @@ def _check_names(where: str, what: str, names: Iterable[str]) -> None:
     for name in names:
         if name in seen:
             of = f" of the record {where}" if where else ""
-            clash = f"By the reader's aliases, two {what}{of} of the writer's schema would be {name!r}"
-            action = "Take the alias out of the reader's schema: the writer's has both names."
+            clash = f"The reader's aliases give two {what}{of} of the writer's schema the name {name!r}"
+            action = "Remove the alias from the reader's schema: the writer's schema has both names."
             raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", clash, "from_avro", action)
         seen.add(name)
 

@@ -123,12 +123,12 @@ def compile_plan(writer: AvroType, reader: AvroType, kind: spark.DataType, optio
         reason = _error_in(made, set())
     except RecursionError:
         raise too_deep() from None
-    action = "See Avro's rules of schema resolution: give defaults to new fields, and aliases to renamed ones."
+    action = "Give defaults to new fields, and aliases to renamed ones. See Avro's rules of schema resolution."
     if compiler.mismatch and not reason:
         reason = compiler.mismatch
         action = "Declare the writer's logical type and convert the column, or set on.logical.mismatch to ignore."
     if reason:
-        what = f"Messages of the writer's schema cannot be read with the reader's: {reason}"
+        what = f"Messages of the writer's schema cannot be read with the reader's schema: {reason}"
         raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", action)
     return made
 
@@ -310,7 +310,7 @@ class _Compiler:
         if pair not in self._fitting:
             self._compared += 1 + len(writer.fields) + len(reader.fields)
             if self._compared > _MOST_COMPARED:
-                what = "Two unions have too many records of different names to compare them field by field"
+                what = "Two unions have too many records with different names to compare field by field"
                 raise AvroAnalysisError("AVRO_SCHEMA_INCOMPATIBLE", what, "from_avro", "Give them the same names.")
             theirs = {written.name: written.type for written in writer.fields}
             self._fitting[pair] = all(

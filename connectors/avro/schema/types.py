@@ -152,9 +152,7 @@ class _Columns:
         for field in schema.fields:
             key = field.name if self._options.case_sensitive else field.name.lower()
             if key in names:
-                what = (
-                    f"The record {schema.name} has several fields with the name {field.name!r}, without regard to case"
-                )
+                what = f"The record {schema.name} has several fields named {field.name!r}, apart from case"
                 raise AvroAnalysisError("AVRO_FIELD_AMBIGUOUS", what, _WHERE)
             names.add(key)
             typed = self.typed(field.type, inside)
@@ -178,7 +176,7 @@ class _Columns:
                 continue
             name = member_name(branch, place, self._options)
             if name.lower() in names:
-                what = f"Two types of a union would have the stable identifier {name!r}, without regard to case"
+                what = f"Two types of a union would have the stable identifier {name!r}, apart from case"
                 raise AvroAnalysisError("AVRO_FIELD_AMBIGUOUS", what, "enableStableIdentifiersForUnionType")
             names.add(name.lower())
             fields.append(spark.StructField(name, typed[0], nullable=True))
@@ -207,18 +205,18 @@ def _scalar(schema: AvroType) -> spark.DataType:
 
 
 def _recursive(name: str) -> AvroAnalysisError:
-    what = f"The Avro schema is recursive: the record {name} holds itself"
+    what = f"The Avro schema is recursive: the record {name} contains itself"
     return AvroAnalysisError("RECURSIVE_AVRO_SCHEMA", what, _WHERE)
 
 
 def too_many_columns(subject: str, action: str = "") -> AvroAnalysisError:
     """Return the error for a schema that expands without bounds: each record may hold several of the next one."""
-    what = f"{subject} has more than {MAX_COLUMNS} columns, with those of the records in it"
+    what = f"{subject} has more than {MAX_COLUMNS} columns, counting those of its records"
     return AvroAnalysisError("AVRO_TOO_MANY_COLUMNS", what, _WHERE, action)
 
 
 def too_deep() -> AvroAnalysisError:
-    what = "The Avro schema has records in records, too many levels of them"
+    what = "The Avro schema has records nested too many levels deep"
     return AvroAnalysisError("AVRO_TOO_DEEP", what, _WHERE)
 
 
@@ -253,8 +251,8 @@ def _plain_type(kind: pa.DataType, name: str, namespace: str) -> AvroType:
     if kinds.is_struct(kind):
         wrong = next((part.name for part in kind if not NAME.fullmatch(part.name)), None)
         if wrong is not None:
-            what = f"A column has the name {wrong!r}, which no field of Avro can have"
-            raise AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", "Rename it.")
+            what = f"A column has the name {wrong!r}, which is not a valid Avro field name"
+            raise AvroDataError("AVRO_SCHEMA_INCOMPATIBLE", what, "to_avro", "Rename the column.")
         fields = []
         for part in kind:
             inner = avro_type(part.type, nullable=part.nullable, name=part.name, namespace=full)

@@ -45,7 +45,7 @@ _LABELS = {
 _Texts = list[str] | None
 _Service = Annotated[ServiceName, typer.Argument(help="kafka, kinesis or pubsub. Default: pubsub.", show_default=False)]
 _Endpoint = Annotated[str | None, typer.Option(help="Pub/Sub: an emulator, HOST:PORT. Kinesis: a server, by its URL.")]
-_Topic = Annotated[_Texts, typer.Option(help="Kafka: use this topic; a second one takes the copies. Not removed.")]
+_Topic = Annotated[_Texts, typer.Option(help="Kafka: use this topic; a second one receives the copies. Not removed.")]
 _Subscription = Annotated[
     str | None, typer.Option(help="Pub/Sub: use this subscription and its topic. Takes all its messages.")
 ]
@@ -58,7 +58,7 @@ _Option = Annotated[
         "--option", "-o", metavar="NAME=VALUE", help="One more option of the source; no secrets here. Repeatable."
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, create, cost and need; do nothing.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, create, cost and need; do nothing.")]
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -70,8 +70,12 @@ def demo(  # noqa: PLR0913 - each is an option of the command
     *,
     messages: Annotated[int, typer.Option(min=100, help="How many messages to publish.")] = 50_000,
     kills: Annotated[int, typer.Option(min=0, max=50, help="How many processes to kill.")] = 3,
-    seed: Annotated[int | None, typer.Option(min=0, help="Chooses who is killed and when. Default: random.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Count after this time, whatever has arrived.")] = 10,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Decides which processes are killed, and when. Default: random.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.5, max=600, help="Count after this many minutes, whatever has arrived.")
+    ] = 10,
     bootstrap: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Kafka: brokers to use.")] = None,
     endpoint: _Endpoint = None,
     project: Annotated[str | None, typer.Option(help="Pub/Sub: use Google's service in this project.")] = None,
@@ -82,19 +86,19 @@ def demo(  # noqa: PLR0913 - each is an option of the command
     spool: _Spool = None,
     options_file: Annotated[str | None, OPTIONS_FILE] = None,
     option: _Option = None,
-    max_cost: Annotated[float, typer.Option(min=0, help="Refuse to start if it may cost more US dollars.")] = 1.0,
+    max_cost: Annotated[float, typer.Option(min=0, help="Refuse to start if it may cost more, in US dollars.")] = 1.0,
     dry_run: _DryRun = False,
     json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write that JSON into a file, too.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write that JSON to a file.")] = None,
     plant_loss: Annotated[bool, typer.Option("--plant-loss", help="Drop one row before the count.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with checkpoints and sinks.")] = False,
 ) -> None:
-    """Publish, stream through Spark, kill on the way, restart, and count every message by a reader of its own.
+    """Publish messages, stream them through Spark, kill processes, restart, and count every message independently.
 
-    Without an address it runs against a server that comes with this package. With --bootstrap, --region, --project or
-    --endpoint it runs against that service, with your usual credentials. What it creates there has names that begin
-    with connectors-demo- and is removed at the end, also after Ctrl-C. Ends with code 0 if all counts are right, with
-    1 if one is not, with 2 if it could not be carried out, with 130 if it was interrupted.
+    By default it runs against a server included in this package. With --bootstrap, --region, --project or --endpoint it
+    runs against that service, with your usual credentials. Whatever it creates there has a name that begins with
+    connectors-demo- and is removed at the end, even after Ctrl-C. Exit codes: 0 if all counts are right, 1 if one is
+    wrong, 2 if the demo could not run, 130 if it was interrupted.
     """
     screen = console(stderr=json)
     where = {"bootstrap": bootstrap, "endpoint": endpoint, "project": project, "region": region, "topic": topic}
@@ -126,12 +130,12 @@ def _target(service: ServiceName, where: Mapping[str, Any], options: Mapping[str
     for name, value in where.items():
         if value and name not in FACTS[service].options:
             others = " or ".join(sorted(other for other, facts in FACTS.items() if name in facts.options))
-            raise OptionError("DEMO_OPTION", f"--{name} is for the demo of {others}", f"demo {service}")
+            raise OptionError("DEMO_OPTION", f"The option --{name} is for the demo of {others}", f"demo {service}")
     existing = (*(where["topic"] or ()), *filter(None, (where["stream"], where["subscription"])))
     address, account = where["bootstrap"] or where["endpoint"], where["project"] or where["region"]
     target = Target(address, account, existing, where["spool"], options)
     if target.is_ours and existing:
-        what = "Topics, streams and subscriptions are for a service that is there already"
+        what = "Topics, streams and subscriptions are for an existing service"
         raise OptionError("DEMO_OPTION", what, f"demo {service}")
     return target
 
@@ -140,7 +144,9 @@ def _check_writable(record: Path) -> None:
     try:
         record.open("a").close()
     except OSError as error:
-        raise OptionError("DEMO_OPTION", f"The record cannot be written: {error.strerror}", str(record)) from None
+        raise OptionError(
+            "DEMO_OPTION", f"The record of the run cannot be written: {error.strerror}", str(record)
+        ) from None
 
 
 @contextlib.contextmanager
@@ -194,7 +200,7 @@ def _outline(screen: Console, plan: DemoPlan, max_cost: float, *, dry_run: bool)
     for line in lines:
         screen.print(Text(line), soft_wrap=True)
     if plan.dollars > max_cost:
-        what = f"The run may cost {plan.dollars:.2f} USD, and at most {max_cost:.2f} is allowed"
+        what = f"The run may cost {plan.dollars:.2f} USD, but --max-cost allows {max_cost:.2f}"
         raise OptionError("DEMO_COST", what, "--max-cost")
     names = {"service": plan.service.value, "server": service.server, "seed": plan.seed, "messages": plan.messages}
     rights = [] if is_ours else service.rights

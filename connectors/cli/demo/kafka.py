@@ -52,7 +52,7 @@ class Kafka(Service):
         super().__init__(plan)
         existing = self.target.existing
         if len(existing) > _MOST_TOPICS:
-            action = "Give one to read, and one for the copies."
+            action = "Give one topic to read, and one for the copies."
             raise OptionError("DEMO_OPTION", "More than two topics are given", "--topic", action)
         self._own = [self.name, f"{self.name}-copy"][len(existing) :]
         self._topic, self._copy = (*existing, *self._own)
@@ -156,7 +156,7 @@ class Kafka(Service):
         for problem in filter(None, problems):
             raise self._named(connector_error(problem, self._topic))
         if left:
-            raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not confirm the records", self._topic)
+            raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka has not confirmed the records", self._topic)
 
     def read_back(self, query: Query) -> Iterator[Row]:
         """Read the copies that are committed, as a consumer with ``isolation.level=read_committed`` does."""

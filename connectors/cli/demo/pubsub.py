@@ -62,7 +62,7 @@ class PubSub(Service):
         if endpoint is not None:
             host, _, port = endpoint.rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
-                raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint)
+                raise OptionError("DEMO_ENDPOINT", "The endpoint is not HOST:PORT", endpoint)
         self._raw = {
             "maxRecordsPerTrigger": self.plan.batch_limit,
             **({"endpoint": endpoint} if endpoint else {}),

@@ -39,9 +39,9 @@ def doctor(
 ) -> None:
     """Find what keeps a stream from running: Python, Java, Spark, network, authentication, resource, spool.
 
-    Changes nothing and takes no message. As Spark's workers do, it imports packages from the present folder first:
-    start it only where you would start the query. Ends with 0 if nothing failed (there may be warnings), with 1 if
-    something did, with 2 if the command line is wrong.
+    Changes nothing and takes no messages. Like Spark's workers, it imports packages from the current folder first: run
+    it only where you would start the query. Exit codes: 0 if nothing failed (there may be warnings), 1 if something
+    failed, 2 if the command line is wrong.
     """
     screen = console()
     findings: list[Finding] = []
@@ -52,7 +52,7 @@ def doctor(
         secrets = secret_options(*connector.option_classes().values()) if connector and is_usable else {}
         options = read_options(secrets, source or "", options_file, option or [])
         if connector is None and options:
-            what, action = "--options and --option are about a source, and none is named", f"Give {_formats()}."
+            what, action = "--options and --option need --format, which names their source", f"Give {_formats()}."
             raise OptionError("OPTION_MISSING", what, "--format", action)
         of_source = iter(()) if connector is None else check_source(connector, options, os.environ)
         for finding in chain(check_machine(os.environ), of_source):

@@ -48,7 +48,7 @@ def _workers(environ: Mapping[str, str]) -> Iterator[str]:
     fix = f"export PYSPARK_PYTHON={sys.executable}"
     path = shutil.which(name, path=environ.get("PATH"))
     if path is None:
-        raise FindingError("PYTHON_WORKER_MISSING", f"{name} is not there ({said})", "", fix)
+        raise FindingError("PYTHON_WORKER_MISSING", f"{name} does not exist ({said})", "", fix)
     status, printed, said_wrong = _run(probe_command(path, _PROBE.read_text(encoding="utf-8")), environ)
     try:
         seen: dict[str, Any] = json.loads(printed.strip().rpartition("\n")[2])
@@ -67,7 +67,9 @@ def _workers(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _arrow(package: Mapping[str, Any], fix: str) -> str:
     if "error" in package:
-        what = f"the workers' Python cannot import pyarrow ({package['error']}); Spark says only that a worker crashed"
+        what = (
+            f"the workers' Python cannot import pyarrow ({package['error']}); Spark would only report a crashed worker"
+        )
         raise FindingError("ARROW_MISSING", what, "", f"{fix}, or install pyarrow>=18 for that one.")
     if _numbers(package["version"]) < _OLDEST_ARROW:
         what = f"pyarrow {package['version']} is too old"
@@ -98,11 +100,11 @@ def _neighbours(modules: Mapping[str, Mapping[str, Any]]) -> str:
     formats: dict[str, str] = {}
     for module, seen in modules.items():
         if "error" in seen:
-            what = f"{module} raises when it is imported ({seen['error'][:200]}); Spark then finds no data source"
+            what = f"{module} fails when it is imported ({seen['error'][:200]}), and Spark then finds no data source"
             fix = f"Repair it, or: pip uninstall {module.replace('_', '-')}"
             raise FindingError("NEIGHBOUR_BROKEN", what, "", fix)
         if seen["format"] in formats:
-            what = f"{module} and {formats[seen['format']]} both have the format {seen['format']}"
+            what = f"{module} and {formats[seen['format']]} both provide the format {seen['format']}"
             raise FindingError("NEIGHBOUR_CLASH", what)
         if seen["format"] is not None:
             formats[seen["format"]] = module
@@ -111,7 +113,7 @@ def _neighbours(modules: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _spark(environ: Mapping[str, str]) -> Iterator[str]:
     if not_installed(["pyspark"]):
-        raise FindingError("SPARK_MISSING", "this Python has no Spark: pyspark is not installed")
+        raise FindingError("SPARK_MISSING", "this Python cannot import Spark: pyspark is not installed")
     from pyspark import __version__ as installed  # noqa: PLC0415 - says what is missing where there is no Spark
 
     from connectors.core.processes.spark import features  # noqa: PLC0415 - imports pyspark
@@ -121,7 +123,7 @@ def _spark(environ: Mapping[str, str]) -> Iterator[str]:
     release = Path(environ.get("SPARK_HOME") or "/nowhere", "RELEASE")
     other = re.match(r"Spark (\d\S*)", release.read_text(errors="replace")) if release.is_file() else None
     if other is not None and other[1] != installed:
-        what = f"SPARK_HOME names another Spark, {other[1]}; this Python has {installed}"
+        what = f"SPARK_HOME names Spark {other[1]}, but this Python imports {installed}"
         raise FindingError("SPARK_HOME_DIFFERS", what, str(release.parent))
     absent = ", ".join(feature for feature, is_there in features().items() if not is_there)
     yield f"pyspark {installed}" + (f", without: {absent}" if absent else "")

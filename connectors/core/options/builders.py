@@ -5,8 +5,8 @@
     shop = options.pubsub(projectId="shop", subscriptionId="orders", spoolLocation="/data/spool/orders")
     events = spark.readStream.format("pubsub").options(**shop).load()
 
-The types are in the stub beside this module, which ``./dev docs`` writes from the declarations. Names that are no
-identifiers, such as ``kafka.bootstrap.servers``, stand in a dictionary before the keyword arguments.
+The types are in the stub beside this module, which ``./dev docs`` writes from the declarations. Give names that are not
+identifiers, such as ``kafka.bootstrap.servers``, in a dictionary before the keyword arguments.
 """
 
 from __future__ import annotations

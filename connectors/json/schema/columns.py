@@ -128,7 +128,7 @@ class _Columns:
             if key in names:
                 raise JsonAnalysisError(
                     "JSON_FIELD_AMBIGUOUS",
-                    f"An object has several properties with the name {name!r:.100}, without regard to case",
+                    f"An object has several properties named {name!r:.100}, apart from case",
                     "schema",
                 )
             names.add(key)
@@ -152,9 +152,9 @@ def _one_of(columns: Iterable[JsonColumn]) -> JsonColumn:
 def _recursive() -> JsonAnalysisError:
     return JsonAnalysisError(
         "RECURSIVE_JSON_SCHEMA",
-        "The JSON Schema is recursive: a value of it can hold another one",
+        "The JSON Schema is recursive: one of its values can contain another",
         "schema",
-        f"Set the option recursiveFieldMaxDepth to 1 to {MOST_DEPTH}.",
+        f"Set the option recursiveFieldMaxDepth to a number from 1 to {MOST_DEPTH}.",
     )
 
 

@@ -75,7 +75,8 @@ class Documents:
                 return self.by_uri[reference]
         raise JsonAnalysisError(
             "JSON_REFERENCE_NOT_FOUND",
-            f"The JSON Schema refers to {reference!r:.200}, which neither it nor its references in the registry have",
+            f"The JSON Schema refers to {reference!r:.200}, which neither it nor its references in the registry "
+            f"contain",
             _WHERE,
         )
 

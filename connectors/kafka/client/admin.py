@@ -50,7 +50,7 @@ _GROUP: Final = "the offsets of a group"
 
 def _check_caller(parent: ParentWatch, stopping: threading.Event) -> None:
     if stopping.is_set() or parent.is_gone():
-        raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process or the query that asked is gone")
+        raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process or query that made the request has ended")
 
 
 class KafkaLookup:
@@ -190,7 +190,7 @@ class KafkaLookup:
         missing = asked.keys() - offsets.keys()
         # A new leader may deny a partition that exists. All topics: to name one could make it, where brokers do that.
         if missing and (listed := missing & set(_partitions(self._topics(None)))):
-            what = "Kafka lists these partitions, and does not know their offsets now"
+            what = "Kafka lists these partitions, but does not know their offsets now"
             raise ServiceUnavailableError("KAFKA_UNAVAILABLE", what, describe(listed))
         return offsets
 
@@ -204,7 +204,7 @@ class KafkaLookup:
         while lost := {part for part, offset in offsets.items() if offset == sdk().OFFSET_INVALID}:
             self._check()
             if time.monotonic() > deadline:
-                what, where = "The connection to a broker broke while it was asked for offsets", describe(lost)
+                what, where = "The connection to a broker broke while looking up offsets", describe(lost)
                 raise self._connection_errors.explain(ServiceUnavailableError("KAFKA_UNAVAILABLE", what, where))
             time.sleep(_PAUSE_SECONDS)
             present = {part: offset for part, offset in offsets.items() if part not in lost}

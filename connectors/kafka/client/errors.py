@@ -149,7 +149,7 @@ class ConnectionErrors:
         """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""
         if self._last is not None and not self._has_worked and not self._has_warned:
             self._has_warned = True
-            _log.warning("[KAFKA_BROKERS_DOWN] No broker can be reached, and the client goes on trying. %s", self._last)
+            _log.warning("[KAFKA_BROKERS_DOWN] The client can reach no broker. It keeps trying. %s", self._last)
 
     def begin(self) -> None:
         """Begin a call: an authentication that was refused may succeed now, as with a renewed token."""
@@ -167,7 +167,7 @@ class ConnectionErrors:
             return problem
         if isinstance(self._last, CredentialsError):
             return self._last
-        what = f"{problem.what}; the client said last: {self._text}"
+        what = f"{problem.what}; the client last reported: {self._text}"
         return type(problem)(problem.code, what, problem.where, problem.action)
 
 
@@ -187,24 +187,26 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     if (refused := _refused_authentication(name, text, where)) is not None:
         return refused
     if name.endswith("AUTHORIZATION_FAILED"):
-        return AccessDeniedError("KAFKA_ACCESS_DENIED", f"Kafka refuses a request: {text}", where)
+        return AccessDeniedError("KAFKA_ACCESS_DENIED", f"Kafka denies a request: {text}", where)
     if name not in _FENCED | ENDED and (name in _UNAVAILABLE | AUTHENTICATION or retriable):
-        return ServiceUnavailableError("KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where)
+        return ServiceUnavailableError("KAFKA_UNAVAILABLE", f"Kafka does not respond: {text}", where)
     return _final_error(name, text, where)
 
 
 def _refused_authentication(name: str, text: str, where: str) -> CredentialsError | None:
     if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
-        what = f"Kafka does not accept the certificate of this client, or requires one: {text}"
+        what = f"Kafka does not accept this client's certificate, or requires one: {text}"
         return CredentialsError("KAFKA_LOG_IN", what, where)
     if name in _OF_TLS | AUTHENTICATION and _UNTRUSTED.search(text):
-        what = f"The certificate of a server cannot be verified: {text}"
+        what = f"The client cannot verify a server's certificate: {text}"
         return CredentialsError("KAFKA_CERTIFICATE_UNTRUSTED", what, where)
     if name not in AUTHENTICATION or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
         return None
     action = ""
     if _NO_SASL.search(text):
-        action = "This listener takes no SASL: check the port in kafka.bootstrap.servers, and kafka.security.protocol."
+        action = (
+            "This listener does not use SASL: check the port in kafka.bootstrap.servers, and kafka.security.protocol."
+        )
     return CredentialsError("KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, action)
 
 
@@ -212,17 +214,19 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
     if name in _FENCED:
         return ConnectorError("KAFKA_FENCED", "Another attempt of this task has taken over its transactions", where)
     if name in ENDED:
-        return ConnectorError("KAFKA_PRODUCER_FAILED", "The client has ended the producer, and does not say why", where)
+        return ConnectorError(
+            "KAFKA_PRODUCER_FAILED", "The client has stopped the producer, and does not say why", where
+        )
     if name in _DAMAGED:
-        what = "The checksum of records that the broker sends is wrong: a disk or the network has changed bytes"
+        what = "The checksum of records from the broker is wrong: a disk or the network has changed bytes"
         if _NO_CHECKSUM.search(text):
-            what = "Records that the broker sends have no checksum, as those of a transaction in a mock cluster"
+            what = "Records from the broker have no checksum, like those of a transaction in a mock cluster"
         return ConnectorError("KAFKA_RECORDS_DAMAGED", f"{what}: {text}", where)
     if name in _BY_NAME:
         code, what = _BY_NAME[name]
         return ConnectorError(code, f"{what}: {text} ({name})", where)
     if name == "INVALID_TRANSACTION_TIMEOUT":
-        what = "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default"
+        what = "The brokers allow only shorter transactions than the sink asks for, 900000 ms by default"
         return ConnectorError("KAFKA_TRANSACTION_TIMEOUT", what, where)
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
@@ -246,8 +250,8 @@ def no_transactions(where: str) -> ConnectorError:
 
 def unconfirmed(where: str) -> ServiceUnavailableError:
     what = (
-        "The client considers records written, but no broker has confirmed it; most often the leader of their "
-        "partition is new, or its replicas are slow"
+        "The client considers records written, but no broker has confirmed them. Most often their partition has a new "
+        "leader, or its replicas are slow"
     )
     return ServiceUnavailableError("KAFKA_WRITE_UNCONFIRMED", what, where)
 
@@ -256,7 +260,7 @@ def setting_refused(text: str) -> OptionError:
     """Return the error for a refused setting; librdkafka shows its value only if that is one of a closed set."""
     what = f"The client refuses a setting: {text}"
     if "No provider for SASL mechanism GSSAPI" in text:
-        what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
+        what = "The mechanism is GSSAPI, which is Kerberos. It is also the default of kafka.sasl.mechanism"
     return OptionError("KAFKA_SETTING", what, FORMAT)
 
 

@@ -162,7 +162,7 @@ class TokenCallback:
             # The client only learns that there was an error, and asks again in ten seconds.
             self._failure = error
             if self._succeeded:
-                _log.warning("%s The old token is used until it expires.", self._failed(error))
+                _log.warning("%s The client uses the old token until it expires.", self._failed(error))
             raise
         self._succeeded, self._failure = True, None
         return result
@@ -174,16 +174,20 @@ class TokenCallback:
         if self._failure is not None:
             return self._failed(self._failure)
         if not self._called:
-            return OptionError("KAFKA_TOKEN_PROVIDER", "The client asks for no token", self._where)
+            return OptionError("KAFKA_TOKEN_PROVIDER", "The client never asks for a token", self._where)
         if self._succeeded:
-            what = "The token has expired, or it or its extensions do not have the form of RFC 7628"
+            what = "The token has expired, or the token or its extensions are not in the form of RFC 7628"
             return CredentialsError("KAFKA_TOKEN_UNUSABLE", what, self._where)
-        return ServiceUnavailableError("KAFKA_TOKEN_FAILED", "There was no token for ten seconds", self._where)
+        return ServiceUnavailableError(
+            "KAFKA_TOKEN_FAILED", "The class returned no token within ten seconds", self._where
+        )
 
     def _failed(self, error: Exception) -> ConnectorError:
         text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
         kind = CredentialsError if isinstance(error, PERMANENT) else ServiceUnavailableError
-        return kind("KAFKA_TOKEN_FAILED", f"There is no token: {type(error).__name__}: {text}", self._where)
+        return kind(
+            "KAFKA_TOKEN_FAILED", f"The class failed to return a token: {type(error).__name__}: {text}", self._where
+        )
 
     def serve_first(self, client: Any) -> None:
         """Let a new client ask for its first token, so that its first request need not wait; newer clients do this."""

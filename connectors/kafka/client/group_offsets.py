@@ -125,7 +125,11 @@ class GroupCommitter:
                 failed, warned = None, False
             except ConnectorError as error:
                 if not warned:
-                    _log.warning("[KAFKA_GROUP_COMMIT] Offsets were not committed to %s: %s", self._group, error)
+                    _log.warning(
+                        "[KAFKA_GROUP_COMMIT] Offsets were not committed to %s, and the query continues: %s",
+                        self._group,
+                        error,
+                    )
                 failed, warned = offsets if error.transient else None, True
         if lookup is not None:
             lookup.close()

@@ -146,5 +146,8 @@ class RecordTimes:
         try:
             return self._read(wanted)
         except (ConnectorError, client_exception()) as error:
-            _log.warning("[KAFKA_RECORD_TIMES] How old unread records are is not known: %s", error)
+            _log.warning(
+                "[KAFKA_RECORD_TIMES] The age of unread records is unknown: the lag in time may be too low. %s",
+                error,
+            )
             return {}

@@ -55,7 +55,10 @@ def native_reason() -> str:
         return ""
     reason = run_check(python_command("-c", _PROGRAM))
     if reason:
-        _log.warning("[KAFKA_FAST_PATH_OFF] The check of the fast path failed, so the plain one is taken: %s.", reason)
+        _log.warning(
+            "[KAFKA_FAST_PATH_OFF] The fast path failed its check. The slower path is used, with the same result: %s.",
+            reason,
+        )
     elif verdict is not None:
         try:
             verdict.touch(0o600)

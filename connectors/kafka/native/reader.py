@@ -204,8 +204,8 @@ def _time_is_checked() -> bool:
     if version in TIME_CHECKED:
         return True
     _log.warning(
-        "[KAFKA_CLIENT_NOT_CHECKED] The place of a record's time was not checked with librdkafka %s, so a function is "
-        "called for each record: reads take more processor time, with the same result.",
+        "[KAFKA_CLIENT_NOT_CHECKED] librdkafka %s was not checked for where it stores a record's time, so a function "
+        "is called for each record. Reads take more processor time, with the same result.",
         version,
     )
     return False

@@ -425,8 +425,8 @@ class NativeSink:
 def log_written_again(topic: str, partition: int, records: int) -> None:
     """Log that records which the client considers written are written again; they may have been written before."""
     _log.warning(
-        "[KAFKA_WRITTEN_AGAIN] Writing %d record(s) again, after others of the partition: the client considers them "
-        "written, but no broker has confirmed them, or an earlier one of their key (%s)",
+        "[KAFKA_WRITTEN_AGAIN] Writing %d record(s) again, behind others of the partition. The client considers them "
+        "written, but no broker has confirmed them, or an earlier one with their key (%s)",
         records,
         record_place(topic, partition),
     )

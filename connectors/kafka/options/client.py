@@ -257,7 +257,7 @@ def _translate(changed: Mapping[str, str], role: Role, refused: list[Refusal]) -
     """
     if ignored := sorted(name for name in changed if name.startswith(jvm.IGNORED[role])):
         names = ", ".join(f"kafka.{name}" for name in ignored)
-        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here: %s.", names)
+        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no effect here: %s.", names)
     used = {name: value for name, value in changed.items() if name not in ignored}
     plain: dict[str, str] = {}
     for name, value in used.items():
@@ -355,7 +355,7 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse an authentication by tokens that nothing gives: the client would wait for them without a word."""
     mechanism = _sasl_mechanism(plain)
     if provider is not None and mechanism != "OAUTHBEARER":
-        why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
+        why = "only the mechanism OAUTHBEARER uses tokens, so nothing would ask for one"
         action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."
         raise conflict(FORMAT, "tokenProvider", "kafka.sasl.mechanism", why, action)
     unsecured = is_true(plain.get("enable.sasl.oauthbearer.unsecure.jwt", ""))
@@ -363,7 +363,7 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     authenticates = plain.get("security.protocol", "").strip().upper().startswith("SASL")
     if authenticates and mechanism == "OAUTHBEARER" and provider is None and not own:
         raise illegal(
-            "Nothing gives tokens for the mechanism OAUTHBEARER",
+            "The mechanism OAUTHBEARER needs tokens, and nothing provides them",
             "Give tokenProvider=module:Class, or kafka.sasl.oauthbearer.method=oidc with a token endpoint.",
         )
 
@@ -373,7 +373,7 @@ def _check_transport(plain: Mapping[str, str]) -> None:
     endpoint = plain.get(_TOKEN_ENDPOINT, "")
     if _USER_IN_URL.match(endpoint):  # librdkafka logs it if authentication fails
         raise illegal(
-            f"The option kafka.{_TOKEN_ENDPOINT} holds a user or a password, and URLs are logged",
+            f"The option kafka.{_TOKEN_ENDPOINT} contains a user or a password, and URLs are logged",
             "Give kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret instead.",
         )
     refuse_plaintext(endpoint, f"The option kafka.{_TOKEN_ENDPOINT}", FORMAT, "Give an https:// URL.")
@@ -381,14 +381,14 @@ def _check_transport(plain: Mapping[str, str]) -> None:
     mechanism = _sasl_mechanism(plain)
     hosts = [server.strip().rpartition(":")[0].strip("[]") for server in plain["bootstrap.servers"].split(",")]
     if protocol == "SASL_PLAINTEXT" and mechanism in _READABLE and not all(map(is_loopback, hosts)):
-        what = f"the mechanism {mechanism} sends what anyone on the way to the brokers can read and use"
+        what = f"the mechanism {mechanism} sends credentials that anyone on the network path can read and use"
         warn_once(_UNPROTECTED, "kafka.security.protocol=SASL_PLAINTEXT", what)
     if protocol.endswith("SSL"):
         if not is_true(plain.get("enable.ssl.certificate.verification") or "true"):
-            what = "no certificate is verified, so another server can pass for the brokers"
+            what = "certificates are not verified, so another server can pass for the brokers"
             warn_once(_UNPROTECTED, "kafka.enable.ssl.certificate.verification=false", what)
         elif plain.get("ssl.endpoint.identification.algorithm") == "none":
-            what = "a certificate for any name will do, so another server can pass for the brokers"
+            what = "a certificate for any name is accepted, so another server can pass for the brokers"
             warn_once(_UNPROTECTED, "kafka.ssl.endpoint.identification.algorithm=none", what)
 
 

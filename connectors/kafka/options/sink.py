@@ -190,7 +190,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
         _check_exactly_once(options, dict(client.plain), engine, streaming=streaming)
     elif ignored := _OF_TRANSACTIONS.keys() & {key.lower() for key in own}:
         name = _OF_TRANSACTIONS[min(ignored)]
-        why = "it is for exactly_once, and the rows are written at least once"
+        why = "it is for exactly_once, but the sink writes at least once"
         raise conflict(
             FORMAT, name, "deliveryGuarantee", why, f"Give deliveryGuarantee=exactly_once, or leave {name} out."
         )
@@ -211,19 +211,21 @@ def _check_exactly_once(
         raise illegal("txnAppId and txnVersion are for batch writes, and this is a stream", "Leave them out.")
     if engine.get("asyncprogresstrackingenabled", "false").lower() == "true":
         raise illegal(
-            "deliveryGuarantee=exactly_once cannot be with asyncProgressTrackingEnabled: batches are not logged, so a "
-            "repeated one may hold other rows",
+            "deliveryGuarantee=exactly_once does not work with asyncProgressTrackingEnabled: batches are not logged, "
+            "so a repeated one may hold other rows",
             "Leave asyncProgressTrackingEnabled out.",
         )
     if options.topic is None and options.marker_topic is None:
         raise OptionError(
             "OPTION_MISSING",
-            "The option markerTopic is required by deliveryGuarantee=exactly_once when topics come from a column",
+            "deliveryGuarantee=exactly_once needs the option markerTopic when topics come from a column",
             FORMAT,
-            "Name a topic that exists; nothing is written to it.",
+            "Name an existing topic. Nothing is written to it.",
         )
     if not is_true(client.get("enable.idempotence", "true")):
-        raise illegal("deliveryGuarantee=exactly_once needs kafka.enable.idempotence", "Leave it out.")
+        raise illegal(
+            "deliveryGuarantee=exactly_once needs kafka.enable.idempotence, which is set to false", "Leave it out."
+        )
     if (against := _against_idempotence(client)) is not None:
         name, why = against
         raise illegal(f"deliveryGuarantee=exactly_once needs an idempotent producer. {why}", f"Leave kafka.{name} out.")
@@ -233,7 +235,7 @@ def _producer_settings(options: KafkaWriteOptions, user: ClientSettings) -> Clie
     refused: list[Refusal] = []
     changed = dict(user.plain)
     if changed.pop("transactional.id", None) is not None:
-        advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
+        advice = "Give deliveryGuarantee=exactly_once, with a transactionalIdPrefix if you like."
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
     _choose_partitioner(changed)
     _choose_compression_level(changed)

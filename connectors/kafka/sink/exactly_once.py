@@ -83,9 +83,9 @@ def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, parti
         more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED",
-            f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
-            f"{sum(marker.rows for marker in wrote.values())} rows of {len(wrote)} partitions beyond these, which are "
-            "in the topic twice now",
+            f"Batch {batch} now has {partitions} partitions. An earlier run had more, and wrote "
+            f"{sum(marker.rows for marker in wrote.values())} rows from {len(wrote)} partitions beyond these, "
+            "which are now in the topic twice",
             f"groups {', '.join(groups[:_MOST_NAMED])}{more}",
         )
 
@@ -190,19 +190,21 @@ class _TaskWrite:
         if finished.batch > task.batch:
             raise self._behind(f"the driver noted that batch {finished.batch} was", self._markers.note_group)
         what = (
-            f"Batch {task.batch} was written completely, by {finished.partitions} partitions, and partition "
-            f"{task.partition} has no marker of it"
+            f"Batch {task.batch} was written completely, by {finished.partitions} partitions, but partition "
+            f"{task.partition} has no marker for it"
         )
         deleted = task.partition < finished.partitions
         if deleted and marker is None and task.batch > 0:
             return  # `_check_missing` has the error for it
         if deleted and self._writes_if_missing:
-            _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
+            _log.warning(
+                "[KAFKA_LAYOUT_CHANGED] %s. The batch is written, because onMissingMarker=write (group %s).",
+                what,
+                self._id,
+            )
             return
         cause = "the marker was deleted" if deleted else "the earlier run had fewer partitions"
-        raise DataLossError(
-            "KAFKA_LAYOUT_CHANGED", f"{what}: {cause}; nothing of it was written now", f"group {self._id}"
-        )
+        raise DataLossError("KAFKA_LAYOUT_CHANGED", f"{what}: {cause}. Nothing was written now", f"group {self._id}")
 
     def _check_missing(self, finished: Finished) -> int:
         """Return the high-water mark for a partition without a marker; raise if an earlier batch must have left one."""
@@ -214,12 +216,14 @@ class _TaskWrite:
         if finished.comes_before(self._query_run, self._task.batch):
             return high_water  # the marker expired, since no batch had that many partitions for long
         what = (
-            f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
-            "cannot tell whether this batch was written already"
+            f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so the "
+            "sink cannot tell whether this batch was already written"
         )
         if not self._writes_if_missing:
             raise OffsetError("KAFKA_MARKER_MISSING", what, f"group {self._id}")
-        _log.warning("[KAFKA_MARKER_MISSING] %s; it is written (group %s)", what, self._id)
+        _log.warning(
+            "[KAFKA_MARKER_MISSING] %s. The batch is written, because onMissingMarker=write (group %s).", what, self._id
+        )
         return max(high_water, self._task.partition + 1)
 
     def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> int:
@@ -234,14 +238,14 @@ class _TaskWrite:
         if (digest.rows, digest.text) != (marker.rows, marker.digest):
             raise DataLossError(
                 "KAFKA_REPLAY_DIFFERS",
-                f"Partition {task.partition} of batch {task.batch} was written with {marker.rows} rows of the digest "
-                f"{marker.digest}, and now has {digest.rows} of {digest.text}",
+                f"Partition {task.partition} of batch {task.batch} was written with {marker.rows} rows (digest "
+                f"{marker.digest}), but now has {digest.rows} rows (digest {digest.text})",
                 f"group {self._id}",
             )
         return digest.rows
 
     def _behind(self, what: str, group: str) -> OffsetError:
-        what = f"Batch {self._task.batch} is about to be written, and {what}"
+        what = f"Batch {self._task.batch} is to be written, but {what}"
         return OffsetError("KAFKA_CHECKPOINT_BEHIND", what, f"group {group}")
 
     def _commit(self, batches: Iterable[pa.RecordBatch], high_water: int) -> int:

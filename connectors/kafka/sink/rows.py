@@ -84,7 +84,7 @@ def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:
     if key is None:
         raise _illegal_header("has no key")
     if "\0" in key:
-        raise _illegal_header(f"has the key {key[:100]!r}, which has a NUL: the client would cut it there")
+        raise _illegal_header(f"has the key {key[:100]!r}, which contains a NUL, where the client would cut it off")
     return key, value
 
 

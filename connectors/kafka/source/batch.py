@@ -116,7 +116,7 @@ def _ends_of_log(start: Offsets, end: Offsets, lookup: KafkaLookup) -> Offsets:
     latest = lookup.latest([partition for partition, offset in end.items() if offset >= 0])
     beyond = {partition: offset for partition, offset in latest.items() if offset < end[partition]}
     for partition, offset in sorted(beyond.items()):
-        reason = f"{partition} ends at {offset}, and endingOffsets says {end[partition]}"
+        reason = f"{partition} ends at {offset}, but endingOffsets is {end[partition]}"
         report_data_loss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", reason, str(partition), fail=False)
     return {partition: max(offset, start.get(partition, 0)) for partition, offset in beyond.items()}
 

@@ -210,8 +210,8 @@ class KafkaStream:
             if partition.topic in recreated and 0 < offset <= end.get(partition, -1):
                 self._report(
                     "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                    f"The topic of {partition} was deleted and created again while the query runs, which goes on at "
-                    f"offset {offset}",
+                    f"The topic of {partition} was deleted and created again while the query was running. The query "
+                    f"continues at offset {offset}",
                     str(partition),
                 )
 
@@ -290,7 +290,7 @@ class KafkaStream:
             if end > latest.get(partition, end):
                 self._report(
                     "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
-                    f"The unfinished batch of the checkpoint ends at {end} and partition {partition} at "
+                    f"The unfinished batch of the checkpoint ends at {end}, but partition {partition} ends at "
                     f"{latest[partition]}",
                     str(partition),
                 )

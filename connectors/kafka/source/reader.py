@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.core.errors import DataLossError, ServiceUnavailableError, SourceGoneError
+from connectors.core.errors import DataLossError, ServiceUnavailableError, SourceGoneError, declared_action
 from connectors.core.retry import WaitLog
 from connectors.kafka.client.errors import named_error
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
@@ -146,12 +146,12 @@ class PartitionReader:
     def _warn_of_times(self) -> None:
         if self._without_time:
             _log.warning(
-                "[KAFKA_MALFORMED_RECORD_TIMESTAMP] %d records of %s have a timestamp that is no number of "
-                "milliseconds since 1970: it is NULL in their rows. The first is at offset %d. Check its producer: it "
-                "may send microseconds or nanoseconds.",
+                "[KAFKA_MALFORMED_RECORD_TIMESTAMP] %d records of %s have a timestamp that is not valid milliseconds "
+                "since 1970. It is NULL in their rows. The first is at offset %d. %s",
                 self._without_time,
                 self._part,
                 self._first_without_time,
+                declared_action("KAFKA_MALFORMED_RECORD_TIMESTAMP"),
             )
 
     def _resolve_ends(self) -> None:
@@ -299,7 +299,7 @@ class OffsetGapPolicy:
         if high < end:  # the topic was recreated, or a leader lost records, since the range was planned
             self._report_loss(f"{self._part.topic_partition} ends at {high}, and was read up to {position}")
             return end
-        what = f"Nothing came for {seconds:g} s at offset {position}; the partition holds {low} to {high}"
+        what = f"No record arrived for {seconds:g} s at offset {position}. The partition holds offsets {low} to {high}"
         raise explain(ServiceUnavailableError("KAFKA_POLL_TIMEOUT", what, str(self._part)))
 
     def available(self, seconds: float = _WATERMARK_SECONDS) -> tuple[int, int] | None:

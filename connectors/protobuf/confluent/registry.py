@@ -133,7 +133,7 @@ class ProtobufForm:
         _check_imports(files, what)
         missing = add_built_in(files)
         if missing:
-            missing_file = f"The {what} imports {missing!r}, which is neither a reference of it nor built in"
+            missing_file = f"The {what} imports {missing!r}, which is neither one of its references nor built in"
             raise ConnectorError("SCHEMA_IMPORT_MISSING", missing_file, "schemaRegistry")
         return RegisteredSchema(schema_id, serialized(files), main, migrations)
 
@@ -160,7 +160,7 @@ def _check_imports(files: Mapping[str, FileDescriptorProto], what: str) -> None:
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
     """Return the descriptor set of texts, compiled by another process: a text can overflow the stack of protoc."""
     if not_installed(["grpc_tools"]):
-        missing = f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed"
+        missing = f"The registry returns the {what} only as text, and grpcio-tools, which compiles it, is not installed"
         raise ConnectorError("PACKAGES_MISSING", missing, "schemaRegistry", install_advice("protos"))
     with TemporaryDirectory() as folder, TemporaryDirectory() as output:
         root = Path(folder).resolve()
@@ -171,7 +171,7 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(_MAP_ENTRY.sub(_MARKER, text))
             except (OSError, ValueError):
-                why = f"it has or imports {name!r:.100}, which is no name of a file"
+                why = f"it has or imports {name!r:.100}, which is not a valid file name"
                 raise schema_unusable(what, why) from None
         target, imports = Path(output) / "set.desc", Path(output) / "imports.desc"
         others = [

@@ -53,7 +53,7 @@ def guarded(call: Any, argument: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _warn_of_panic(text: str) -> None:
-    _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
+    _log.warning("ptars panicked (%s): it decodes parts of the batch, and protobuf reads the rest", text)
 
 
 def unsupported(plan: MessagePlan) -> str:

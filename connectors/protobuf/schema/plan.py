@@ -292,13 +292,13 @@ class _Compiler:
     ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
         """Return the columns of a message, and what it drops; `depths` counts the messages from the root down to it."""
         if sum(depths.values()) > MAX_LEVELS:
-            what = f"The message {next(iter(depths))} has messages in messages, more than {MAX_LEVELS} levels of them"
+            what = f"The message {next(iter(depths))} has messages nested more than {MAX_LEVELS} levels deep"
             raise ProtobufAnalysisError("PROTOBUF_TOO_DEEP", what, "from_protobuf")
         declared = self._schema.fields(message, extensions=self._options.extensions)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:
             root, depth = next(iter(depths)), self._options.recursive_fields_max_depth
-            what = f"The message {root} has more than {MAX_COLUMNS} columns, with those of the messages in it"
+            what = f"The message {root} has more than {MAX_COLUMNS} columns, counting those of its messages"
             action = "Declare messages that you do not need as bytes: these are the same on the wire."
             action = f"Lower recursive.fields.max.depth, which is {depth}." if self._recursive else action
             raise ProtobufAnalysisError("PROTOBUF_TOO_MANY_COLUMNS", what, "from_protobuf", action)

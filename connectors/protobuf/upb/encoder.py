@@ -187,7 +187,7 @@ def _scalar_conversion(field: FieldPlan) -> Callable[[Any], Any] | None:
 
 def _unsigned(field: FieldPlan, value: int, limit: int) -> int:
     if not -(limit >> 1) <= value < limit:
-        what = f"{value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}"
+        what = f"The value {value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}"
         raise ProtobufDataError("PROTOBUF_VALUE_OUT_OF_RANGE", what, "to_protobuf")
     return value % limit
 

@@ -100,7 +100,7 @@ class GlueOptions(AwsAccessOptions):
     def subject_missing(self) -> OptionError:
         """Return the error for a call that writes without the name of a schema."""
         what = "The option schemaName is required to write"
-        return OptionError("OPTION_MISSING", what, _REGISTRY, "Give the name of a schema of the registry.")
+        return OptionError("OPTION_MISSING", what, _REGISTRY, "Give the name of a schema in the registry.")
 
     def for_client(self) -> Self:
         """Return the options without those that say what is read and written: one client is for all of that."""

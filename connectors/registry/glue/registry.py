@@ -135,10 +135,10 @@ def _available(response: dict[str, Any], what: str) -> str:
         raise schema_unusable(what, "the response holds no id of a version") from None
     if status == "PENDING":
         raise ServiceUnavailableError(
-            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry still checks the {what}", "schemaRegistry"
+            "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry is still checking the {what}", "schemaRegistry"
         )
     if status != "AVAILABLE":
         raise ConnectorError(
-            "SCHEMA_REFUSED", f"The schema registry has the status {status} for the {what}", "schemaRegistry"
+            "SCHEMA_REFUSED", f"The schema registry reports the status {status} for the {what}", "schemaRegistry"
         )
     return number

@@ -38,15 +38,15 @@ _FILE_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SpoolStats:
-    """Counts of a spool since it was made; all of one moment, as far as the ledger tells.
+    """Counts of a spool since it was created; those of the ledger are all of one moment.
 
     Attributes:
         sources: full names of what it is filled from, such as subscriptions.
         starts: how many times a writer has started.
         delivered: messages fetched and admitted, with duplicates.
         duplicates: duplicates dropped; also in `dropped`.
-        dropped: what was delivered and is in no batch, by reason: ``duplicate``, ``quarantined`` (its segment was
-            damaged or missing) and ``skipped`` (a checkpoint went on above it).
+        dropped: messages delivered that are in no batch, by reason: ``duplicate``, ``quarantined`` (the segment was
+            damaged or missing) and ``skipped`` (a checkpoint continued above them).
         rows: rows admitted: the position after the last one.
         committed: the highest position that Spark has committed.
         oldest: position of the oldest row in the spool.
@@ -90,7 +90,7 @@ class SpoolStats:
 
 @dataclass(frozen=True, slots=True)
 class SpoolRates:
-    """How fast a spool moved between two looks at it, `seconds` apart, in messages a second.
+    """How fast a spool moved between two readings, `seconds` apart, in messages per second.
 
     Attributes:
         fetched: made durable by the fetchers, with duplicates.
@@ -159,7 +159,7 @@ class _Survey(NamedTuple):
 
 
 def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
-    """Look at a spool twice, that many seconds apart; raises as `stats`."""
+    """Read a spool twice, that many seconds apart, and return the rates; raises what `stats` raises."""
     before = stats(path)
     time.sleep(seconds)
     return SpoolRates.between(before, stats(path))

@@ -79,7 +79,7 @@ class Block(Generic[Token]):
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """The state of a target's streams, those wanted and those open and answered.
+    """The state of a target's streams: how many it wants, and how many are open and answered.
 
     `error` is present trouble, which may pass; `counters` are for people.
     """
@@ -130,7 +130,7 @@ class FetchTarget(Protocol[Delivery, Token]):
         """Return its state, from memory; called often."""
 
     def close(self, deadline: float) -> None:
-        """Send the acks and nacks that wait, until `deadline` (`time.monotonic`) at most, then release everything."""
+        """Send pending acks and nacks, until `deadline` (`time.monotonic`) at most, then release everything."""
 
 
 class Orders:

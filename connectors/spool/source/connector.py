@@ -23,7 +23,7 @@ S = TypeVar("S", bound=SpoolOptions)
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What the fetchers of one source of a spool have to know, and what its service promises.
+    """What the fetchers of one source need to know, and what its service promises.
 
     Attributes:
         settings: a JSON object for the target. It goes to the fetchers by a pipe, so it may hold secrets.
@@ -54,7 +54,7 @@ class SpoolStart:
 
 
 class SpoolConnector(ABC, Generic[S]):
-    """A service that forgets what was acknowledged, as a source of Spark. An instance has no state.
+    """A Spark source for a service that forgets what was acknowledged. An instance has no state.
 
     It is pickled into tasks by the name of its class, which every executor can import.
 
@@ -78,11 +78,11 @@ class SpoolConnector(ABC, Generic[S]):
 
     @abstractmethod
     def sources(self, options: S) -> tuple[str, ...]:
-        """Return the full names of what is read into one spool, in an order of their own: rows hold their indexes."""
+        """Return the full names of the sources of one spool, in a fixed order: rows hold their indexes."""
 
     @abstractmethod
     def feeds(self, options: S, start: SpoolStart | None) -> Sequence[Feed]:
-        """Return what is fetched, for each of the `sources`; it may call the service, and wait.
+        """Return what to fetch for each of the `sources`. It may call the service, and wait.
 
         `start` is None for fetchers outside of the query (``fetch=external``), which create and move nothing.
 

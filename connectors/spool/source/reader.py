@@ -98,7 +98,7 @@ class SpoolBatchReader(BatchReader[SpoolOptions]):
         self.connector = connector or type(self).connector
 
     def partitions(self) -> Sequence[SpoolPartition]:
-        """Plan. Called once a ``load()``: every action reads the same partitions again."""
+        """Plan the read. Called once per ``load()``: every action reads the same partitions again."""
         from connectors.spool.stream.slices import SpoolRange, plan_spool_rows  # noqa: PLC0415 - tasks plan nothing
 
         connector, options = self.connector, self.options

@@ -30,7 +30,7 @@ from connectors.testing.kafka.mock import MockKafkaProcess
 PATIENCE = 90.0
 TOPIC = "orders"
 RECORDS = 20
-UNAVAILABLE = r"KAFKA_UNAVAILABLE.*It was tried again for 2 s: raise the option retryTimeout"
+UNAVAILABLE = r"KAFKA_UNAVAILABLE.*It was retried for 2 s: raise the option retryTimeout"
 SHORT = {"retryTimeout": "2s"}
 LONG = {"retryTimeout": "80s"}
 VALUE = StructType([StructField("value", BinaryType())])

@@ -45,7 +45,7 @@ def test_what_is_about_a_source_needs_its_format() -> None:
     done = doctor("-o", "subscribe=orders")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        "[OPTION_MISSING] --options and --option are about a source, and none is named (--format). "
+        "[OPTION_MISSING] --options and --option need --format, which names their source (--format). "
         "Give one of kafka_py, kinesis, pubsub.\n"
     )
 

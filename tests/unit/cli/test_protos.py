@@ -199,7 +199,10 @@ def test_two_files_with_one_name_below_two_roots_are_both_named(
     write(tmp_path, {"a/item.proto": ITEM, "b/item.proto": ITEM.replace("name", "title"), "order.proto": order})
     roots = ["--root", "a", "--root", "b"]
     stderr = run(".", *roots, code=2).stderr
-    assert "[PROTOS_COLLIDE] a/item.proto and b/item.proto are imported by one name and differ (item.proto)" in stderr
+    assert (
+        "[PROTOS_COLLIDE] a/item.proto and b/item.proto are imported under the same name, but differ (item.proto)"
+        in stderr
+    )
     for excluded, expected in (("b/*", "struct<name:string>"), ("a/*", "struct<title:string>")):
         run(".", *roots, "--exclude", excluded, "--output", f"{excluded[0]}.desc")
         assert columns(tmp_path / f"{excluded[0]}.desc", "shop.Item") == expected

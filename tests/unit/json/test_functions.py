@@ -29,9 +29,9 @@ def server() -> Iterator[SchemaRegistryServer]:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({}, OptionError, "OPTION_MISSING.*A registry is required"),
-        ({"schema": ORDER}, OptionError, "OPTION_MISSING.*A registry is required"),
-        ({"subject": "orders"}, OptionError, "OPTION_MISSING.*A registry is required"),
+        ({}, OptionError, "OPTION_MISSING.*The function needs the registry"),
+        ({"schema": ORDER}, OptionError, "OPTION_MISSING.*The function needs the registry"),
+        ({"subject": "orders"}, OptionError, "OPTION_MISSING.*The function needs the registry"),
         ({"schemaRegistryAddress": "ADDRESS"}, OptionError, "OPTION_MISSING.*subject"),
         ({"schemaRegistry": {"address": "ADDRESS"}}, OptionError, "OPTION_MISSING.*subject"),
         ({"schemaRegistry": {"address": "ADDRESS", "subjekt": "x"}}, OptionError, "OPTION_UNKNOWN.*subjekt"),

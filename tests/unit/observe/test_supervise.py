@@ -75,7 +75,7 @@ class Unreachable:
 
 def test_it_gives_up_after_so_many_restarts_with_growing_waits() -> None:
     random.seed(7)
-    start = Unreachable(ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not answer"))
+    start = Unreachable(ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not respond"))
     waits: list[float] = []
     with pytest.raises(ConnectorError, match="SUPERVISE_GAVE_UP") as error:
         supervise(start, max_restarts=5, max_delay_seconds=4, sleep=waits.append)

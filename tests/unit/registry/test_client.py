@@ -209,7 +209,7 @@ def test_a_response_that_comes_byte_by_byte_ends_at_the_request_timeout(
     )
     error = refusal(registry(server.address, **{"request.timeout": "1500ms"}))
     assert isinstance(error, ServiceUnavailableError)
-    assert "no whole response within 1.5 s" in str(error)
+    assert "no complete response within 1.5 s" in str(error)
 
 
 def test_the_request_timeout_is_for_all_redirects_together(server: SchemaRegistryServer) -> None:

@@ -140,7 +140,7 @@ def test_a_token_is_used_to_its_end_if_there_is_no_newer_one(server: SchemaRegis
     time.sleep(1.7)
     found.latest("basic")
     time.sleep(0.5)
-    with pytest.raises(ServiceUnavailableError, match=r"token endpoint answers HTTP 503.*/token"):
+    with pytest.raises(ServiceUnavailableError, match=r"token endpoint responds with HTTP 503.*/token"):
         found.latest("basic")
 
 
@@ -211,7 +211,7 @@ def test_a_token_endpoint_that_is_not_there_or_slow_is_transient(server: SchemaR
     assert "token endpoint" in str(error)
     server.respond("/token", 200, b"{}", byte_seconds=1.0)
     error = failure(server, **{"request.timeout": "300ms"})
-    assert "no whole response within 0.3 s" in str(error)
+    assert "no complete response within 0.3 s" in str(error)
 
 
 def test_the_secret_goes_to_the_token_endpoint_alone_and_the_token_to_the_registry_alone(

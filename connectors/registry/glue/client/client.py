@@ -74,7 +74,7 @@ def _service_error(operation: str, what: str, response: Mapping[str, Any], role:
     """Build the error for a response; the operation may be ``AssumeRole``, which is made for another one."""
     error, name = response.get("Error", {}), aws.error_name(response)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    why = f"{operation} was answered {name or status}{aws.cleaned(error.get('Message') or error.get('message') or '')}"
+    why = f"{operation} failed with {name or status}{aws.cleaned(error.get('Message') or error.get('message') or '')}"
     if name in _UNAVAILABLE or status >= aws.SERVER_ERROR or status in _TRANSIENT:
         return _unavailable(what, why, "retry.timeout says how long it is asked again.")
     if name in aws.ACCESS_DENIED.split():
@@ -91,7 +91,7 @@ def _service_error(operation: str, what: str, response: Mapping[str, Any], role:
     if name == NOT_FOUND:
         return SourceGoneError("SCHEMA_NOT_FOUND", f"The schema registry has no {what}", _REGISTRY)
     if operation in _WRITES and name in _REFUSED:
-        return ConnectorError("SCHEMA_REFUSED", f"The schema registry does not take the {what}: {why}", _REGISTRY)
+        return ConnectorError("SCHEMA_REFUSED", f"The schema registry refuses the {what}: {why}", _REGISTRY)
     return schema_unusable(what, why)
 
 
@@ -104,7 +104,7 @@ def _client_error(operation: str, what: str, error: BaseException) -> ConnectorE
         return _unavailable(what, why, "Check the network, endpointUrl and region.")
     if failure is aws.ClientFailure.NO_REGION:
         return OptionError(
-            "OPTION_MISSING", "No region is known", _REGISTRY, "Give the option region, or set AWS_REGION."
+            "OPTION_MISSING", "The AWS region is not set", _REGISTRY, "Give the option region, or set AWS_REGION."
         )
     if failure is aws.ClientFailure.ILLEGAL_REGION:
         return OptionError("OPTION_ILLEGAL", why, _REGISTRY, "Give the option region, such as eu-west-1.")
@@ -115,7 +115,7 @@ def _client_error(operation: str, what: str, error: BaseException) -> ConnectorE
 
 def _unavailable(what: str, why: str, action: str) -> ServiceUnavailableError:
     return ServiceUnavailableError(
-        "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry cannot be asked for {what}: {why}", _REGISTRY, action
+        "SCHEMA_REGISTRY_UNAVAILABLE", f"The schema registry does not return {what}: {why}", _REGISTRY, action
     )
 
 

@@ -346,7 +346,7 @@ def test_29_a_web_identity_that_is_refused_is_reported_as_that(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
     sts.refuses = "AccessDenied"
-    with pytest.raises(AccessDeniedError, match=f"{WEB} was answered AccessDenied.*sts:{WEB}"):
+    with pytest.raises(AccessDeniedError, match=f"{WEB} failed with AccessDenied.*sts:{WEB}"):
         client_without_keys(server).describe("orders")
 
 

@@ -578,7 +578,7 @@ def test_a_limit_of_transactions_that_brokers_do_not_allow_is_named(kafka: Kafka
 def test_topics_from_a_column_need_a_topic_for_markers(kafka: KafkaRig) -> None:
     sink = Sink(kafka)
     assert sink.options.pop("topic") == sink.topic
-    with pytest.raises(Exception, match="markerTopic is required"):
+    with pytest.raises(Exception, match="needs the option markerTopic"):
         exactly_once(sink.options)
 
 

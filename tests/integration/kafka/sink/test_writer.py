@@ -331,7 +331,11 @@ def test_a_batch_that_is_larger_than_the_topic_allows_is_an_error_that_says_how_
 ) -> None:
     topic = kafka.topic(1, max_message_bytes="20000")
     given, rows = options(kafka, topic=topic), [{"value": os.urandom(1000)}] * 200
-    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.batch.size below it, for example to 16384"):
+    with pytest.raises(
+        ConnectorError,
+        match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.batch.size below it, for "
+        r"example to 16384",
+    ):
         write(given, struct("value"), rows)
     other = kafka.topic(1, max_message_bytes="20000")
     assert write(given | {"topic": other, "kafka.batch.size": "16384"}, struct("value"), rows) == 200

@@ -99,7 +99,7 @@ def test_a_missing_extra_is_a_named_error(service: str, module: str) -> None:
         ("kafka --stream orders", "kinesis"),
         ("kafka --bootstrap 127.0.0.1:1 --subscription orders", "--subscription"),
         ("kinesis --endpoint http://127.0.0.1:1 --spool /tmp/spool", "--spool"),
-        ("kinesis --stream orders", "for a service that is there already"),
+        ("kinesis --stream orders", "for an existing service"),
         ("kafka --bootstrap 127.0.0.1:1 --topic a --topic b --topic c", "two topics"),
     ],
 )

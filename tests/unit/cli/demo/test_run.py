@@ -46,7 +46,7 @@ class Failing(Service):
         queue.Empty(),
         OSError(errno.ENOSPC, "no space left"),
         RuntimeError("a bug"),
-        ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not confirm the records", "orders"),
+        ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka has not confirmed the records", "orders"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -235,7 +235,11 @@ def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them(
         while asked._connection_errors._last is None:  # else a second may pass before the client has tried
             assert time.monotonic() < end
             asked._consumer.poll(0.01)
-        with pytest.raises(ServiceUnavailableError, match=r"\[KAFKA_UNAVAILABLE\].*said last: .*Connection refused"):
+        with pytest.raises(
+            ServiceUnavailableError,
+            match=r"\[KAFKA_UNAVAILABLE\].*last reported: .*Connection "
+            r"refused",
+        ):
             asked.partitions(Subscribe(("t",)))
 
 

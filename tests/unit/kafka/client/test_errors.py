@@ -33,7 +33,7 @@ def test_a_listener_without_sasl_is_distinguished_from_a_refused_password() -> N
         "sasl_plaintext://b:1/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid in current "
     )
     text += "SASL state: broker's supported mechanisms: {} (after 2ms in state AUTH_HANDSHAKE)"
-    for offered, advice in (("", "This listener takes no SASL"), ("SCRAM-SHA-256", "Correct kafka.sasl.")):
+    for offered, advice in (("", "This listener does not use SASL"), ("SCRAM-SHA-256", "Correct kafka.sasl.")):
         problem = named_error("_AUTHENTICATION", text.format(offered), "kafka.bootstrap.servers", retriable=False)
         assert problem.code == "KAFKA_LOG_IN"
         assert problem.action.startswith(advice)
@@ -107,7 +107,7 @@ def test_a_server_that_is_away_after_a_refused_log_in_is_what_is_reported() -> N
     word.receive(*REFUSED)
     word.receive("_TRANSPORT", "Connection refused")
     word.receive("_ALL_BROKERS_DOWN", "1/1 brokers are down")
-    assert "the client said last: Connection refused" in str(word.explain(UNAVAILABLE))
+    assert "the client last reported: Connection refused" in str(word.explain(UNAVAILABLE))
 
 
 OLD_TOKEN = ("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"} (after 304ms)')
@@ -126,7 +126,7 @@ def test_an_old_token_is_no_news_after_there_was_no_new_one() -> None:
     word.forget()
     word.receive("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
     word.receive(*OLD_TOKEN)
-    assert "said last: Failed to acquire SASL OAUTHBEARER token" in str(word.explain(UNAVAILABLE))
+    assert "last reported: Failed to acquire SASL OAUTHBEARER token" in str(word.explain(UNAVAILABLE))
 
 
 def test_a_token_that_was_never_accepted_is_a_refused_authentication() -> None:

@@ -83,7 +83,7 @@ def test_a_token_that_the_client_does_not_take_is_no_error_of_a_setting() -> Non
 def test_a_provider_that_nobody_asks_is_an_error_of_the_options() -> None:
     problem = TokenCallback(f"{__name__}:Tokens").problem(without_token())
     assert isinstance(problem, OptionError)
-    assert str(problem).startswith("[KAFKA_TOKEN_PROVIDER] The client asks for no token")
+    assert str(problem).startswith("[KAFKA_TOKEN_PROVIDER] The client never asks for a token")
 
 
 def test_a_setting_that_the_client_refuses_is_still_one() -> None:
@@ -177,7 +177,7 @@ def test_offsets_are_committed_after_a_client_could_not_be_made(
             {"kafka.bootstrap.servers": kafka.endpoint, "subscribe": "orders"}, {}, streaming=True
         )
         later = Later(plain.client.plain)
-        Later.failures = [kind("KAFKA_TOKEN_FAILED", "There is no token")] * 2
+        Later.failures = [kind("KAFKA_TOKEN_FAILED", "The class failed to return a token")] * 2
         committer = GroupCommitter(later, "g", pause_seconds=0.05)
         with caplog.at_level(logging.WARNING), KafkaLookup(plain.client, "g") as lookup:
             committer.commit({orders: 3})

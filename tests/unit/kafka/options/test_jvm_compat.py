@@ -209,7 +209,7 @@ def test_a_login_handler_of_others_is_refused_as_a_class_of_the_jvm(handler: str
 )
 def test_a_token_endpoint_with_a_password_in_it_is_refused_and_not_shown(url: str) -> None:
     error = refused({"sasl.oauthbearer.token.endpoint.url": url})
-    assert "holds a user or a password" in error.what
+    assert "contains a user or a password" in error.what
     assert "kafka.sasl.oauthbearer.client.secret" in error.action
     assert "canary" not in str(error)
     assert "host" not in str(error)

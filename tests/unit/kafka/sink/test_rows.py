@@ -40,7 +40,7 @@ def test_a_partition_below_0_is_refused_in_the_words_of_the_jvm_client(partition
     [
         (None, "A header of a row is null"),
         ({"key": None, "value": b"x"}, "A header of a row has no key"),
-        ({"key": "a\0b", "value": b"x"}, r"A header of a row has the key 'a\x00b', which has a NUL"),
+        ({"key": "a\0b", "value": b"x"}, r"A header of a row has the key 'a\x00b', which contains a NUL"),
     ],
     ids=["null", "no key", "NUL"],
 )
@@ -81,7 +81,7 @@ NO_UTF8 = pa.array([b"a\xff"], pa.binary()).view(pa.string())
 @pytest.mark.usefixtures("native")
 def test_a_topic_that_is_not_utf8_is_named() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"v"]), NO_UTF8], ["value", "topic"])
-    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\] A row's topic 'a\ufffd' cannot be"):
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\] A row's topic 'a\ufffd' is not a valid"):
         produce_batches([batch], Columns(None, False, False, False, False), NOWHERE)
 
 
@@ -100,7 +100,7 @@ def test_a_broker_that_is_away_is_named_with_what_the_client_says_of_it() -> Non
     nowhere = ClientSettings((*NOWHERE.plain[:2], ("message.timeout.ms", "5000")))  # long enough to try to connect
     with pytest.raises(ServiceUnavailableError) as caught:
         produce_batches([batch], Columns("t", False, False, False, False), nowhere)
-    assert str(caught.value).startswith("[KAFKA_UNAVAILABLE] Kafka does not answer: Local: Message timed out; the cl")
+    assert str(caught.value).startswith("[KAFKA_UNAVAILABLE] Kafka does not respond: Local: Message timed out; the cl")
     assert "Connection refused" in caught.value.what
     assert caught.value.where == "t"
 

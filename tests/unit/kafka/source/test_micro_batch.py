@@ -234,7 +234,7 @@ def test_a_call_pauses_only_when_nothing_was_new_for_a_second(broker: Broker) ->
 
 def fail_after_the_call(broker: Broker, latest: LatestWatch) -> None:
     """Have a question answered by an error after its call has ended; the question of the next call is pending."""
-    broker.stalls, broker.error = True, ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not answer")
+    broker.stalls, broker.error = True, ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka does not respond")
     assert latest.remembered() == {WHERE: 0}
     wait_for(lambda: broker.asked == 2)
     broker.error, broker.end = None, 7
