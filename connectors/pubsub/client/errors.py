@@ -105,6 +105,7 @@ def _not_found(call: RpcCall) -> SourceGoneError:
         "PUBSUB_SUBSCRIPTION_NOT_FOUND",
         "The subscription does not exist",
         call.resource,
+        "Check the options projectId and subscriptionId. The subscription may have been deleted, or have expired.",
     )
 
 

@@ -214,7 +214,7 @@ def test_at_its_limit_the_index_stops_the_query_and_forgets_nothing(spool: HandS
     compaction = Compaction(ledger, CompactionSettings(recent_ids=100, max_id_bytes=1600))
     fill_index(spool, compaction, 100)
     fill_index(spool, compaction, 100, first=100)
-    with pytest.raises(SpoolFullError, match=r"SPOOL_ID_INDEX_FULL.*take 2400 bytes, and 1600 is the most.*Shorten"):
+    with pytest.raises(SpoolFullError, match=r"SPOOL_ID_INDEX_FULL.*take 2400 bytes. The limit is 1600.*Shorten"):
         fill_index(spool, compaction, 100, first=200)
     with pytest.raises(SpoolFullError):
         compaction.step()
