@@ -70,12 +70,8 @@ def demo(  # noqa: PLR0913 - each is an option of the command
     *,
     messages: Annotated[int, typer.Option(min=100, help="How many messages to publish.")] = 50_000,
     kills: Annotated[int, typer.Option(min=0, max=50, help="How many processes to kill.")] = 3,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Decides which processes are killed, and when. Default: random.")
-    ] = None,
-    minutes: Annotated[
-        float, typer.Option(min=0.5, max=600, help="Count after this many minutes, whatever has arrived.")
-    ] = 10,
+    seed: Annotated[int | None, typer.Option(min=0, help="Which processes to kill, and when. Default: random.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.5, max=600, help="Count after this time, whatever has arrived.")] = 10,
     bootstrap: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Kafka: brokers to use.")] = None,
     endpoint: _Endpoint = None,
     project: Annotated[str | None, typer.Option(help="Pub/Sub: use Google's service in this project.")] = None,
