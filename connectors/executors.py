@@ -72,4 +72,4 @@ def _judge(error: Exception) -> None:
             "fetch_on_executors",
             "Fix it, and call fetch_on_executors again.",
         ) from (None if verdict.code else error)
-    _log.warning("fetchers have failed, and are started again: %s", verdict.why)
+    _log.warning("fetchers have failed, and are restarted: %s", verdict.why)

@@ -366,5 +366,5 @@ def _is_active(query: StreamingQuery) -> bool:
     try:
         return bool(query.isActive)
     except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
-        _log.info("the query cannot be asked any more: %s", error)
+        _log.info("the query can no longer be asked: %s", error)
         return False

@@ -43,7 +43,7 @@ IGNORED: Final = {
 """How settings begin that change no row and protect nothing: a query that moves here runs with them."""
 
 _LOADS_CODE: Final = "Leave it out: it would load code of its own into every worker."
-_MOCK: Final = "Leave it out: each client would have a cluster of its own, and what is written would be gone."
+_MOCK: Final = "Leave it out: each client would get its own mock cluster, and everything written would be lost."
 REFUSED: Final = {
     # Of ``ssl.providers``, those that are named by a path.
     **dict.fromkeys(("plugin.library.paths", "ssl.engine.id", "ssl.engine.location", "ssl.providers"), _LOADS_CODE),
@@ -158,7 +158,7 @@ def apply_jaas_config(text: str, plain: dict[str, str], secret: dict[str, Secret
     else:
         raise illegal(
             f"The login module {module[:_SHORT]} is not supported",
-            "Use PLAIN, SCRAM or OAUTHBEARER; the wheel of confluent-kafka has no Kerberos.",
+            "Use PLAIN, SCRAM or OAUTHBEARER: the confluent-kafka wheel has no Kerberos.",
         )
 
 
@@ -196,7 +196,7 @@ def check_login_handler(handler: str) -> None:
             "Give tokenProvider=module:Class with a class that signs MSK tokens, as the package "
             "aws-msk-iam-sasl-signer-python does."
             if f".{_MSK}." in f".{handler}"
-            else "Give tokenProvider=module:Class with a class of Python.",
+            else "Give tokenProvider=module:Class with a Python class.",
         )
 
 

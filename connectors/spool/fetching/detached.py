@@ -165,7 +165,7 @@ class DetachedFetcher:
                 _log.warning("the driver is gone, or no longer wants this fetcher: it ends")
                 self.stop()
         except (OSError, ConnectorError) as error:
-            _log.warning("the place of this fetcher cannot be written now: %s", error)
+            _log.warning("this fetcher cannot record now where it runs: %s", error)
 
     def _end(self, *, error: ConnectorError | None = None, readerless: bool = False) -> None:
         self.stop()

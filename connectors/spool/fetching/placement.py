@@ -156,7 +156,7 @@ class Placement:
             except FileNotFoundError:
                 continue
             except ConnectorError as error:
-                _log.warning("a fetcher is started again: %s", error)
+                _log.warning("a fetcher is restarted: %s", error)
                 gone.add(name)
                 continue
             gone.discard(name)

@@ -14,7 +14,7 @@ PLAIN = f"{KAFKA}plain.PlainLoginModule"
 SCRAM = f"{KAFKA}scram.ScramLoginModule"
 BEARER = f"{KAFKA}oauthbearer.OAuthBearerLoginModule"
 HANDLER = "sasl.login.callback.handler.class"
-OTHERS = "Use PLAIN, SCRAM or OAUTHBEARER; the wheel of confluent-kafka has no Kerberos."
+OTHERS = "Use PLAIN, SCRAM or OAUTHBEARER: the confluent-kafka wheel has no Kerberos."
 
 
 def read(given: dict[str, str]) -> ClientSettings:
@@ -193,8 +193,8 @@ def test_the_login_handler_of_oidc_is_that_of_librdkafka(handler: str) -> None:
     [
         ("software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler", "aws-msk-iam-sasl-signer-python"),
         ("software.amazon.msk.auth.iam.IAMClientCallbackHandler", "aws-msk-iam-sasl-signer-python"),
-        ("com.acme.OAuthBearerLoginCallbackHandler", "with a class of Python"),
-        (f"{KAFKA}oauthbearer.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler", "with a class of Python"),
+        ("com.acme.OAuthBearerLoginCallbackHandler", "with a Python class"),
+        (f"{KAFKA}oauthbearer.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler", "with a Python class"),
     ],
 )
 def test_a_login_handler_of_others_is_refused_as_a_class_of_the_jvm(handler: str, action: str) -> None:
