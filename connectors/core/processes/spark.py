@@ -179,7 +179,7 @@ def withhold_empty_profiles() -> None:
 
     From Spark 4.2 on, such a process reports two profiles after each run, empty ones unless
     ``spark.sql.pyspark.dataSource.profiler`` is set. Spark Connect passes them on, and ``spark-pipelines run`` fails
-    with ``UNKNOWN_RESPONSE`` once all rows are written. docs/explanation/spark-faults.md says more.
+    with ``UNKNOWN_RESPONSE`` once all rows are written. docs/faults/spark.md says more.
     """
     if _PLANNER not in sys.modules:  # a user's program may have profiles of its own under these numbers
         return
