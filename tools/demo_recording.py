@@ -1,15 +1,18 @@
 """Record `connectors demo` and write it as an animated SVG: ``python -m tools.demo_recording``.
 
-The picture shows a real run: each frame has the numbers that the run reported at that time, played ``SPEED`` times as
-fast as they came. Bars stand for shares of the published messages. Browsers and GitHub play the file without a script.
+The picture shows a real run with the defaults of the command: each frame has the time and the numbers that the run
+reported, played ``SPEED`` times as fast as they came. Each frame lasts ``_SHORTEST`` to ``_LONGEST`` seconds, however
+long nothing changed, as when Spark starts. Bars stand for shares of the published messages. Browsers and GitHub play
+the file without a script.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,9 @@ from connectors.cli.demo.plan import DemoPlan
 from connectors.cli.demo.run import Progress, run_demo, service_of
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "demo.svg"
-MESSAGES = 50_000
 SPEED = 3.0
 _FRAME_SECONDS = 1.0  # of the run, between two frames
+_SHORTEST, _LONGEST = 0.4, 1.5  # seconds of the picture, for a frame
 _HOLD_SECONDS = 7.0  # of the picture, for the table at the end
 _WIDTH, _HEIGHT, _LEFT, _BAR_LEFT, _BAR_WIDTH = 720, 250, 24, 150, 400
 
@@ -43,7 +46,7 @@ class Frame:
     duplicates: int
 
 
-def record(messages: int) -> tuple[list[Frame], dict[str, Any]]:
+def record() -> tuple[list[Frame], dict[str, Any]]:
     """Run the demonstration, and return its progress second by second and its count."""
     frames: list[Frame] = []
     began = time.monotonic()
@@ -55,13 +58,16 @@ def record(messages: int) -> tuple[list[Frame], dict[str, Any]]:
             frames.append(Frame(seconds, progress.stage, progress.published, progress.rows, progress.duplicates))
 
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
-        return frames, run_demo(service_of(DemoPlan(Path(folder), messages=messages, kills=1)), show)
+        return frames, run_demo(service_of(DemoPlan(Path(folder))), show)
 
 
 def picture(frames: list[Frame], result: dict[str, Any]) -> str:
     """Return the SVG: one group a frame, each visible for its own part of one long animation."""
-    starts = [frame.seconds / SPEED for frame in frames]
-    table_from = starts[-1] + _FRAME_SECONDS / SPEED
+    frames = [next(same) for _, same in groupby(frames, lambda frame: replace(frame, seconds=0.0))]
+    pauses = [
+        min(max((after.seconds - frame.seconds) / SPEED, _SHORTEST), _LONGEST) for frame, after in pairwise(frames)
+    ]
+    *starts, table_from = accumulate([*pauses, _FRAME_SECONDS / SPEED], initial=0.0)
     whole = table_from + _HOLD_SECONDS
     groups = [_frame(frame, result["published"]) for frame in frames] + [_table(result)]
     rules, shown = [], []
@@ -72,12 +78,11 @@ def picture(frames: list[Frame], result: dict[str, Any]) -> str:
         shown.append(f'<g class="f{number}">{group}</g>')
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A recording '
-        f"of ./dev demo: {result['published']:,} messages published, {result['lost']} lost, "
+        f"of connectors demo: {result['published']:,} messages published, {result['lost']} lost, "
         f'{result["doubled"]} doubled">'
     )
-    page = (
-        f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="8"/><text x="{_LEFT}" y="36">$ ./dev demo</text>'
-    )
+    command = f'<text x="{_LEFT}" y="36">$ connectors demo</text>'
+    page = f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="8"/>{command}'
     return "\n".join([head, f"<style>{_STYLE}{''.join(rules)}</style>", page, *shown, "</svg>", ""])
 
 
@@ -120,7 +125,9 @@ def _table(result: dict[str, Any]) -> str:
         ("lost", result["lost"]),
         ("doubled", result["doubled"]),
     )
-    lines = [f'<text class="stage" x="{_LEFT}" y="76">killed once with SIGKILL; counted by message</text>']
+    lines = [
+        f'<text class="stage" x="{_LEFT}" y="76">{len(result["kills"])} processes killed; counted by message</text>'
+    ]
     for row, (name, count) in enumerate(rows):
         top = 108 + 26 * row
         lines += [
@@ -131,4 +138,4 @@ def _table(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(picture(*record(MESSAGES)), encoding="utf-8")
+    TARGET.write_text(picture(*record()), encoding="utf-8")
