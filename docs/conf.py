@@ -31,6 +31,7 @@ html_title = "pyspark-stream-connectors"
 html_static_path = ["images"]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
+html_search_scorer = str(_HERE / "templates/scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

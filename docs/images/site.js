@@ -1,6 +1,6 @@
+"use strict";
 /* The choice of a version, out of the versions.json beside the versions' folders. Without it, or from a file, the page
    only says which version it is of. */
-"use strict";
 {
   const choice = document.getElementById("version-choice");
   const root = new URL(choice.dataset.root, location.href);
@@ -37,4 +37,15 @@
       .then((response) => response.ok ? response.json() : {latest: here, versions: [here]})
       .then(offer);
   }
+}
+/* All error codes once had their sections on one page: its links, errors.html#spool-in-use, lead to the sections of today. */
+if (document.getElementById("version-choice").dataset.page === "reference/errors.html") {
+  const plain = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const forward = () => {
+    const codes = [...document.querySelectorAll('article a[href^="errors/"] code')];
+    const found = codes.find((code) => plain(code.textContent) === plain(location.hash));
+    if (found) location.replace(found.closest("a").href);
+  };
+  addEventListener("hashchange", forward);
+  forward();
 }

@@ -1,8 +1,9 @@
 """``./dev chaos site``: two versions of the site, in a headless Chromium, at the width of a phone and of a desk.
 
-No page scrolls sideways on a phone, and nothing in it is cut off; each error code, whole or in part, is found by the
-search; the menu is folded into few groups; the choice of a version leads to the same page of the other one. Writes the
-pictures of the site in docs/pictures with ``--pictures``.
+No page scrolls sideways on a phone, and nothing in it is cut off; the search leads to the section of each error code
+and option, and finds parts of a code; a link from when all codes were on one page leads to the section of the code; the
+menu is folded into few groups; the choice of a version leads to the same page of the other one. Writes the pictures of
+the site in docs/pictures with ``--pictures``.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.support.record import ROOT
-from tests.support.chromium import Chromium, installed
+from tests.support.chromium import Chromium, NavigatedError, installed
 from tools.site import build
 
 _OLD, _NEW = "0.1.0", "0.2.0"
 _PHONE: Final = (390, 844)
 _DESK: Final = (1280, 900)
-_PICTURES: Final = {"front": "index", "reference": "reference/kafka", "performance": "performance"}
+_PICTURES: Final = {
+    "front": "index",
+    "reference": "reference/kafka",
+    "avro": "reference/avro",
+    "performance": "performance",
+}
 
 # How wide a page is: Furo hides what the window would scroll to, and lets the box of the whole content scroll instead.
 _WIDTH: Final = """Math.max(...['html', '.content'].map(each => document.querySelector(each).scrollWidth))"""
@@ -73,8 +79,9 @@ def served(folder: Path) -> Iterator[str]:
 def wait_for(browser: Chromium, expression: str) -> Any:
     """Return the value of an expression as soon as it is true."""
     for _ in range(300):
-        if value := browser.value(expression):
-            return value
+        with suppress(NavigatedError):
+            if value := browser.value(expression):
+                return value
         time.sleep(0.1)
     raise AssertionError(f"never true: {expression}")
 
@@ -91,28 +98,62 @@ def check_widths(browser: Chromium, address: str, pages: list[str]) -> str:
     return f"{len(pages)} pages fit a screen {_PHONE[0]} pixels wide"
 
 
+def headings(folder: str, pattern: str, after: str = "") -> dict[str, set[str]]:
+    """Return the names in the headings of a folder of docs/reference, with the pages of each."""
+    pages: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "docs/reference" / folder).glob("*.md")):
+        text = path.read_text(encoding="utf-8").partition(after)[2] if after else path.read_text(encoding="utf-8")
+        for name in re.findall(pattern, text, re.MULTILINE):
+            pages.setdefault(name, set()).add(path.relative_to(ROOT / "docs").with_suffix("").as_posix())
+    return pages
+
+
 def check_search(browser: Chromium, address: str) -> str:
-    """Check that each error code is found, and parts of it, by the search box."""
-    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/reference/errors").glob("*.md"))]
-    codes = re.findall(r"^## `([A-Z_.]+)`$", "\n".join(pages), re.MULTILINE)
+    """Check that the search leads to the section of each error code and each option first, and finds parts of codes."""
+    codes, options = (
+        headings("errors", r"^## `([A-Z_.]+)`$"),
+        headings("", r"^### `([\w.]+)`$", "\n## Options in detail\n"),
+    )
     assert len(codes) > 100
+    assert len(options) > 100
     parts = {"_".join(code.split("_")[:2]) for code in codes if code.count("_") > 1}
     browser.open(f"{address}/search.html?q=SPOOL_NOT_WRITABLE")
     wait_for(browser, "document.querySelectorAll('ul.search > li').length")
-    found = browser.value(f"{_SEARCH}({json.dumps([*codes, *parts])})")
-    lost = [word for word, results in found.items() if not any("reference/errors" in each for each in results)]
+    found = browser.value(f"{_SEARCH}({json.dumps([*codes, *options, *parts])})")
+    lost = [word for word in parts if not any("reference/errors" in each for each in found[word])]
     assert not lost, f"the search does not find {lost}"
-    unlinked = [
-        code for code in codes if not any(each.startswith("reference/errors/") and "#" in each for each in found[code])
-    ]
-    assert not unlinked, f"the search does not lead to the section of {unlinked}"
+    elsewhere = {
+        name: found[name]
+        for name, pages in {**codes, **options}.items()
+        if not any(f"{page}#" in (found[name] or [""])[-1] for page in pages)
+    }
+    assert not elsewhere, f"the search does not lead to the section of {elsewhere}"
     browser.open(f"{address}/index.html")
     browser.value(
         "(box => { box.value = 'SPOOL_DISK'; box.form.submit(); })(document.querySelector('.sidebar-search'))"
     )
     first = wait_for(browser, "document.querySelector('ul.search > li > a')?.getAttribute('href')")
     assert first.startswith("reference/errors/spool.html#spool-disk"), first
-    return f"the search finds {len(codes)} error codes and {len(parts)} beginnings of them"
+    return f"the search leads to {len(codes)} codes and {len(options)} options, and finds {len(parts)} parts"
+
+
+def check_old_links(browser: Chromium, address: str) -> str:
+    """Check that links to a code on the page of all codes lead to its section, as the site and GitHub wrote them."""
+    index = f"{address}/reference/errors.html"
+    browser.open(index)
+    wanted = browser.value(
+        """[...document.querySelectorAll('article a[href^="errors/"] code')]"""
+        ".map(code => [code.textContent, code.closest('a').href])"
+    )
+    assert len(wanted) > 100
+    for number, (code, section) in enumerate(wanted):
+        anchors = (re.sub(r"[^a-z0-9]+", "-", code.lower()), re.sub(r"[^a-z0-9_]", "", code.lower()))
+        browser.open(f"{index}?{number}#{anchors[number % 2]}")
+        wait_for(browser, f"location.href === {json.dumps(section)}")
+        assert browser.value("document.querySelector(':target h2').textContent").startswith(code), section
+    browser.open(f"{index}#no-such-code")
+    assert browser.value("location.pathname").endswith("/reference/errors.html")
+    return f"{len(wanted)} links to codes on the page of all codes lead to their sections"
 
 
 def check_menu(browser: Chromium, address: str) -> str:
@@ -171,6 +212,7 @@ def main() -> int:
             print(check_versions(browser, address), flush=True)
             print(check_menu(browser, old), flush=True)
             print(check_search(browser, old), flush=True)
+            print(check_old_links(browser, old), flush=True)
             print(check_widths(browser, old, pages), flush=True)
             if command_line.pictures:
                 there = {name: page for name, page in _PICTURES.items() if f"{page}.html" in pages}

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-__all__ = ["Chromium", "installed"]
+__all__ = ["Chromium", "NavigatedError", "installed"]
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
@@ -21,6 +21,10 @@ _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 def installed() -> str | None:
     """Return the path of a Chromium, if there is one."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+class NavigatedError(Exception):
+    """Raised when the browser leaves a page that was to evaluate an expression."""
 
 
 class Chromium:
@@ -70,6 +74,8 @@ class Chromium:
         self._out.write(json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != number:
             pass
+        if "navigated" in answer.get("error", {}).get("message", ""):
+            raise NavigatedError(method)
         assert "error" not in answer, f"{method}: {answer.get('error')}"
         result: dict[str, Any] = answer["result"]
         return result
