@@ -7,9 +7,11 @@ import asyncio
 import base64
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -155,6 +157,25 @@ def test_the_python_of_the_readme_runs(
     assert (tmp_path / "spool/orders").is_dir()
 
 
+def test_the_python_of_the_front_page_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    (code,) = [one.text for one in blocks(page) if one.language == "python"]
+    (tmp_path / "order.avsc").write_text(ORDER_AVRO)
+    monkeypatch.chdir(tmp_path)
+    register(spark)
+    with MockKafka() as kafka:
+        kafka.create_topic("orders", 1)
+        messages = spark.createDataFrame([(b"\4o1",), (b"\4o2",)], "value BINARY").coalesce(1)
+        writer = messages.write.format("kafka_py").option("kafka.bootstrap.servers", kafka.endpoint)
+        writer.option("topic", "orders").mode("append").save()
+        for before, after in {"broker:9092": kafka.endpoint, "/data/": f"{tmp_path}/"}.items():
+            code = code.replace(before, after)
+        exec(compile(code.replace(".start()", ".trigger(availableNow=True).start()"), "index.md", "exec"), {})
+    assert sorted(row.order.id for row in spark.read.parquet(f"{tmp_path}/orders").collect()) == ["o1", "o2"]
+
+
 def payloads(table: Path) -> list[bytes]:
     """The payloads of the files that the log of Spark's file sink names."""
     logs = [path for path in table.glob("_spark_metadata/*") if path.name.isdecimal()]
@@ -192,19 +213,21 @@ def test_the_stream_of_the_readme_goes_on_when_it_was_killed(emulator: PubSubSer
         assert payloads(tmp_path / "orders") == expected, (tmp_path / "log").read_text()[-3000:]
 
 
-def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(
+    spark: SparkSession, emulator: PubSubServer, tmp_path: Path
+) -> None:
     page = (ROOT / "docs/how-to/write-exactly-once.md").read_text(encoding="utf-8")
-    (block,) = [one.text for one in blocks(page) if "batch={batch_id}" in one.text]
-    block = block.replace("/data/", f"{tmp_path}/").replace(".start()", ".trigger(availableNow=True).start()")
-    folder = tmp_path / "input"
-    spark.range(20).write.parquet(str(folder))
-    names: dict[str, Any] = {"events": spark.readStream.schema("id LONG").parquet(str(folder))}
+    publish, *job = [one.text for one in blocks(page) if "parquet_block" in one.run_by]
+    changes = {"127.0.0.1:8085": emulator.endpoint, "/data/": f"{tmp_path}/", "shop": "once"}
+    code = "\n".join(job)
+    for before, after in changes.items():
+        publish, code = publish.replace(before, after), code.replace(before, after)
+    exec(compile(publish, "write-exactly-once.md", "exec"), {})
     for _ in range(2):
-        exec(compile(block, "write-exactly-once.md", "exec"), names)
-        names["query"].awaitTermination()
-        for path in (tmp_path / "checkpoints/orders/commits").glob("*"):
-            path.unlink()
-    assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "orders")).collect()) == list(range(20))
+        exec(compile(code, "write-exactly-once.md", "exec"), {})
+        shutil.rmtree(tmp_path / "checkpoints/orders/commits")
+    rows = [bytes(row.payload) for row in spark.read.parquet(str(tmp_path / "orders")).collect()]
+    assert sorted(rows) == sorted(b"order %d" % number for number in range(1000))
 
 
 def test_the_kinesis_blocks_of_the_how_tos_read_the_copies_of_a_row_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -328,6 +351,7 @@ def is_run_here(block: Block) -> bool:
     return block.language in {"python", "sql"} and not block.run_by and not block.not_run
 
 
+ORDER_AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
 PAGES = {str(page.path): page.text for page in pages() if any(is_run_here(one) for one in blocks(page.text))}
 ORDER = (
     'syntax = "proto3"; package shop; message Order { int64 id = 1; Item item = 2; } message Item { string name = 1; }'
@@ -578,7 +602,8 @@ def test_the_page_on_registries_decodes_and_encodes(spark: SparkSession, tmp_pat
 
 def test_the_page_on_registries_reads_and_writes_avro(spark: SparkSession) -> None:
     page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
-    read, write, moved = [one.text for one in blocks(page) if "reads_and_writes_avro" in one.run_by]
+    tried, read, write, moved = [one.text for one in blocks(page) if "reads_and_writes_avro" in one.run_by]
+    printed = next(one.text for one in blocks(page) if one.language == "text")
     field = {"name": "id", "type": "string"}
     amount = {"name": "amount", "type": "double", "default": 0}
     versions = [{"type": "record", "name": "Order", "fields": fields} for fields in ([field], [field, amount])]
@@ -586,6 +611,9 @@ def test_the_page_on_registries_reads_and_writes_avro(spark: SparkSession) -> No
     address = "https://psrc-abc12.eu-west-1.aws.confluent.cloud"
     with SchemaRegistryServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGISTRY_KEY_AND_SECRET", "key:secret")
+        with SchemaRegistryServer() as own, contextlib.redirect_stdout(io.StringIO()) as shown:
+            exec(compile(tried.replace("http://127.0.0.1:8081", own.address), "schema-registry.md", "exec"), {})
+        assert shown.getvalue().strip() == printed.strip()
         for version in versions:
             server.register("orders-value", text=json.dumps(version), schema_type="AVRO")
         names: dict[str, Any] = {"events": spark.createDataFrame([(one,) for one in messages], "value BINARY")}
