@@ -31,6 +31,7 @@ MOST_BYTES: Final = 16 << 20  # of a schema with all that it imports
 TOO_LARGE: Final = f"with what it imports it is larger than {MOST_BYTES >> 20} MB"
 _MOST_SCHEMAS: Final = 256  # schemas of subjects whose ids a client retains
 _LARGEST_ID: Final = 2**32 - 1
+_READERS: Final = {"AVRO": "from_avro", "JSON": "from_json_registry", "PROTOBUF": "from_protobuf"}
 _UNASSIGNED: Final = 0  # no registry gives out this id
 OWN: Final = ""
 """Stands for the name of a schema's own text among those of its references."""
@@ -207,7 +208,9 @@ def gather(response: Mapping[str, Any], what: str, ask: Ask, schema_type: str) -
     def visit(name: str, response: Mapping[str, Any], what: str, level: int, context: str | None) -> None:
         kind = text_of(response, "schemaType", what, "AVRO")
         if kind != schema_type:
-            raise schema_unusable(what, f"it is a schema of the type {kind!r}")
+            reader = f"Read its messages with {_READERS[kind]}, or name" if kind in _READERS else "Name"
+            action = f"{reader} a subject whose schema has the type {schema_type}."
+            raise schema_unusable(what, f"it is a schema of the type {kind!r}", action)
         if level > _MOST_LEVELS or len(texts) >= _MOST_FILES:
             raise schema_unusable(what, "its references go round in a circle, or are too many")
         schema = text_of(response, "schema", what)
