@@ -73,7 +73,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 def test_a_format_whose_packages_are_missing_tells_the_driver_what_to_install(spark: SparkSession) -> None:
     spark.dataSource.register(missing_source("elsewhere", ["msgspec"], "kinesis"))
-    wanted = r"\[PACKAGES_MISSING\] not installed: msgspec .* Install the extra kinesis: pip install .*\[kinesis\]"
+    wanted = r"\[PACKAGES_MISSING\] These packages are not installed: msgspec .* Install the extra kinesis: pip install .*\[kinesis\]"
     with pytest.raises(AnalysisException, match=wanted):
         spark.readStream.format("elsewhere").load()
     with pytest.raises(AnalysisException, match=wanted):
