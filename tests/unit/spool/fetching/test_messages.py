@@ -235,6 +235,7 @@ def test_these_are_the_lines_of_version_1() -> None:
         "max_spool_bytes": 0,
         "max_reader_age": 0.0,
         "ordered": False,
+        "seek": {},
         "has_identity": False,
     }
     health = {
