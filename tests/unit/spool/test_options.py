@@ -58,7 +58,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_option_of_the_spool_is_one_of_pubsub_with_the_same_kind_and_default() -> None:
     of_spool, of_pubsub = declared_options(SpoolOptions), declared_options(PubSubReadOptions)
-    assert len(of_spool) == 31
+    assert len(of_spool) == 32
     for field, declared in of_spool.items():
         other = of_pubsub[field]
         assert (other.name, other.kind, other.default) == (declared.name, declared.kind, declared.default)
