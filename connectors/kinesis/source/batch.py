@@ -68,9 +68,9 @@ class Bounds:
             begin = at(self.least)
         if self.most in has and (end.kind is not PositionKind.AFTER or self.most < end.number):
             end = after(self.most)
-        return (
-            replace(part, begin=begin, end=end) if end.kind is not PositionKind.AFTER or _is_ahead(end, begin) else None
-        )
+        if end.kind is PositionKind.AFTER and not _is_ahead(end, begin):
+            return None
+        return replace(part, begin=begin, end=end)
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
@@ -116,25 +116,27 @@ def plan_batch(
             if not state.ended and bounds.wants(listing.name, shard)
         }
         ends = _ends(options, bounds, monitor, starts, listings)
-        ranges = []
+        ranges = {}
         for (arn, shard), state in starts.items():
             listing, end = listings[arn], ends[arn, shard]
             if end != state.position:
                 place = (listing.stream, listing.name, shard)
-                ranges.append(ShardRange(*place, state.position, end, retention_ms=listing.retention_ms))
+                whole = ShardRange(*place, state.position, end, retention_ms=listing.retention_ms)
+                ranges[arn, shard] = whole
         return _cut(ranges, bounds, monitor)
     finally:
         monitor.stop()
 
 
-def _cut(ranges: list[ShardRange], bounds: Bounds, monitor: ShardMonitor) -> list[ShardRange]:
+def _cut(ranges: dict[ShardKey, ShardRange], bounds: Bounds, monitor: ShardMonitor) -> list[ShardRange]:
     """Return the parts of ranges whose sequence numbers can match; a range is cut at records that its shard has."""
-    pairs = [(part, number) for part in ranges for number in bounds.numbers()]
-    pages = {part: monitor.pages((part.stream, part.shard), part.stream) for part, _ in pairs}
-    questions = [partial(has_record, pages[part], number) for part, number in pairs]
-    answers = monitor.scheduler.all_of(questions, "the records that filters name")
-    present = {pair for pair, has in zip(pairs, answers, strict=True) if has}
-    parts = [bounds.cut(part, {number for one, number in present if one == part}) for part in ranges]
+    pairs = [(key, number) for key in ranges for number in bounds.numbers()]
+    questions = [partial(has_record, monitor.pages(key, ranges[key].stream), number) for key, number in pairs]
+    answers = dict(zip(pairs, monitor.scheduler.all_of(questions, "the records that filters name"), strict=True))
+    parts = [
+        bounds.cut(part, {number for number in bounds.numbers() if answers[key, number]})
+        for key, part in ranges.items()
+    ]
     return [part for part in parts if part is not None]
 
 
