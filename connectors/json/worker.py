@@ -14,7 +14,7 @@ from connectors.core.processes.pool import Cache
 from connectors.json.errors import MALFORMED, JsonAnalysisError, JsonDataError
 from connectors.json.registry import JsonRegistry, RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, difference
-from connectors.registry.frames import GUID_END, WriterSchemas, find_frames
+from connectors.registry.frames import GUID_END, Frames, WriterSchemas, find_frames
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import Migrations
 
@@ -50,7 +50,8 @@ class FrameCall:
         """Return the places, or with `error_column` STRUCT<value, error>, or with `details` that and the schema."""
         column = binary_column(prefixes, self.function)
         reader = _readers.get(self, lambda: FrameReader(self, registry_of(self.registry)))
-        decoded = reader.decode(column, headers)
+        frames = find_frames(column, headers, is_key=self.is_key)
+        decoded = reader.decode(column, frames)
         if decoded.errors and not self.permissive:
             row = min(decoded.errors)
             raise JsonDataError(
@@ -63,9 +64,8 @@ class FrameCall:
         both = with_errors(decoded, column, text_column(error_texts(decoded, column, lambda _: ""), len(column)))
         if not self.details:
             return both
-        find = find_frames(column, headers, is_key=self.is_key)
-        schemas = pa.array([str(schema) for schema in find.schemas], pa.string())
-        named = schemas.take(pa.array(find.which, mask=find.which < 0))
+        schemas = pa.array([str(schema) for schema in frames.schemas], pa.string())
+        named = schemas.take(pa.array(frames.which, mask=frames.which < 0))
         kind = pa.struct([*both.type, pa.field("schema", pa.string())])
         return struct_array(kind, [both.field(0), both.field(1), named], len(column), bitmap(validity_of(column)))
 
@@ -78,9 +78,8 @@ class FrameReader:
         self._fetched = WriterSchemas[RegisteredSchema](permissive=call.permissive, reader=call.reader)
         self._verdicts = Cache(_VERDICTS)
 
-    def decode(self, column: pa.BinaryArray, headers: pa.Array | None) -> Decoded:
+    def decode(self, column: pa.BinaryArray, frames: Frames) -> Decoded:
         """Return the places; raises ConnectorError for what is wrong with the registry and not with a row."""
-        frames = find_frames(column, headers, is_key=self._call.is_key)
         errors = dict(frames.errors)
         by_schema = dict(zip(frames.schemas, frames.by_schema(), strict=True))
         counts = {schema: len(rows) for schema, rows in by_schema.items()}
