@@ -1,11 +1,13 @@
 """Bad records of a stream, apart from the good ones: each is written once, with its bytes, its place and the reason.
 
-from connectors.bad_records import split_bad_records
+    from connectors.bad_records import split_bad_records
 
-orders = from_avro("value", schemaRegistry=registry, options={"on.error": "details"})
-query = (events.withColumn("order", orders).writeStream
-.foreachBatch(split_bad_records(write, "order", badRecordsPath="/data/bad/orders"))
-.option("checkpointLocation", "/data/checkpoints/orders").start())
+    orders = from_avro("value", schemaRegistry=registry, options={"on.error": "details"})
+    query = (events.withColumn("order", orders).writeStream
+             .foreachBatch(split_bad_records(write, "order", badRecordsPath="/data/bad/orders"))
+             .option("checkpointLocation", "/data/checkpoints/orders").start())
+
+`write` gets the good rows of each batch.
 """
 
 from __future__ import annotations
@@ -128,8 +130,8 @@ class _Splitter:
         try:
             bad = _bad_records(batch, self._columns, query, number)
             counts = {row[0]: row[1] for row in bad.groupBy(f"{_COLUMN}.code").count().collect()}
-            if counts or self._may_be_repeated:
-                self._place.write(bad, query, number, is_empty=not counts, may_be_repeated=self._may_be_repeated)
+            if counts or (self._may_be_repeated and self._place.replaces):
+                self._place.write(bad, query, number, may_be_repeated=self._may_be_repeated)
             if counts:
                 _note(query, number, counts, self._place)
             self._write(_good_rows(batch, self._columns), number)
@@ -177,6 +179,9 @@ def _note(query: str, number: int, counts: Mapping[str, int], place: _Place) -> 
 
 
 class _Folder:
+    replaces = True
+    """Whether a batch takes the place of what an earlier attempt of it wrote, also where it has no bad record now."""
+
     def __init__(self, path: str) -> None:
         self._path = path.rstrip("/")
 
@@ -188,72 +193,82 @@ class _Folder:
 
 
 class _Table:
+    replaces = False
+
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __str__(self) -> str:
         return self._name
 
-    def write(self, bad: DataFrame, query: str, number: int, *, is_empty: bool, may_be_repeated: bool) -> None:
+    def write(self, bad: DataFrame, query: str, number: int, *, may_be_repeated: bool) -> None:
         spark = bad.sparkSession
-        if is_empty:
-            return
         if may_be_repeated and spark.catalog.tableExists(self._name):
             own = (F.col(f"{_COLUMN}.query") == query) & (F.col(f"{_COLUMN}.batch") == number)
             if not spark.table(self._name).where(own).isEmpty():
                 return
         # Delta skips a version of an application that it has; other formats ignore both.
-        bad.write.mode("append").option("txnAppId", f"{query} {_COLUMN}").option("txnVersion", number).saveAsTable(
-            self._name
-        )
+        once = {"txnAppId": f"{query} {_COLUMN}", "txnVersion": str(number)}
+        bad.write.mode("append").options(**once).saveAsTable(self._name)
 
 
 class _Sink:
     """A sink by its format; those of messages get them as they came, with the struct's fields beside them."""
 
+    replaces = False
+
     def __init__(self, options: dict[str, str]) -> None:
         self._format = options.pop("format", "")
         self._options = options
-        if not self._format or self._format == "kinesis":
-            what = (
-                f"badRecordsTo names {self._format or 'no format'}, and a record of Kinesis has no place for a reason"
-            )
+        refused = {"": "no format", "kinesis": "kinesis, and a record of Kinesis has no place for a reason"}
+        if self._format in refused:
+            what = f"badRecordsTo names {refused[self._format]}"
             action = "Give the format kafka_py or pubsub, one of files or tables, or badRecordsPath."
             raise OptionError("BAD_RECORDS_PLACE", what, _FUNCTION, action)
 
     def __str__(self) -> str:
         return self._format
 
-    def write(self, bad: DataFrame, query: str, number: int, *, is_empty: bool, may_be_repeated: bool) -> None:
+    def write(self, bad: DataFrame, query: str, number: int, **_: bool) -> None:
         """Write the batch; what is repeated is recognized by a sink that takes ``txnAppId`` and ``txnVersion``."""
-        del may_be_repeated
-        if is_empty:
-            return
         options = dict(self._options)
         if self._format == "kafka_py":
-            bad = _as_messages(bad, "key", "value", "headers", _kafka_headers)
+            bad = _as_messages(bad, ("key", _KEYS), "value", ("headers", _kafka_headers))
             once = {"deliveryGuarantee": "exactly_once", "onMissingMarker": "write"}
             options = once | {"txnAppId": f"{query}-{_COLUMN}", "txnVersion": str(number)} | options
         elif self._format == "pubsub":
-            bad = _as_messages(bad, "orderingKey", "payload", "attributes", _attributes)
+            # Its key is a text, which the bytes of another key need not be.
+            bad = _as_messages(bad, ("orderingKey", ("orderingKey",)), "payload", ("attributes", _attributes))
         bad.write.format(self._format).options(**options).mode("append").save()
 
 
 def _as_messages(
-    bad: DataFrame, key: str, value: str, extra: str, build: Callable[[DataFrame, Mapping[str, Column]], Column]
+    bad: DataFrame,
+    key: tuple[str, Sequence[str]],
+    value: str,
+    extra: tuple[str, Callable[[DataFrame, Mapping[str, Column]], Column]],
 ) -> DataFrame:
-    """Return the messages with their bytes and keys as they came; `build` puts what else is known into a column."""
+    """Return the messages with their bytes and keys as they came.
+
+    Args:
+        bad: the bad records.
+        key: the name of the sink's column, and the columns that may be it.
+        value: the name of the sink's column.
+        extra: the name of the sink's column, and what puts all else that is known into it.
+    """
     payload = next((name for name in _PAYLOADS if name in bad.columns), None)
     if payload is None:
         what = f"The batch has none of the columns {', '.join(_PAYLOADS)}, and so no bytes to write"
         raise OptionError("BAD_RECORDS_COLUMN", what, _FUNCTION, "Leave the column of the source in the batch.")
     texts = {name: F.col(_COLUMN).getField(name).cast("string") for name in _SAID}
     texts |= {name: F.col(f"`{name}`").cast("string") for name in _PLACES if name in bad.columns}
-    columns = [F.col(f"`{payload}`").alias(value), build(bad, texts).alias(extra)]
-    # Pub/Sub's key is a text, which the bytes of another key need not be.
-    keys = [name for name in _KEYS if name in bad.columns and name in {key, *(_KEYS if key == "key" else ())}]
-    columns += [F.col(f"`{name}`").alias(key) for name in keys[:1]]
+    columns = [F.col(f"`{payload}`").alias(value), extra[1](bad, texts).alias(extra[0])]
+    columns += [F.col(f"`{name}`").alias(key[0]) for name in key[1] if name in bad.columns][:1]
     return bad.select(*columns)
+
+
+def _has_attributes(bad: DataFrame) -> bool:
+    return "attributes" in bad.columns and isinstance(bad.schema["attributes"].dataType, MapType)
 
 
 def _kafka_headers(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
@@ -264,7 +279,7 @@ def _kafka_headers(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
     added = F.filter(F.array(*own), lambda header: header.getField("value").isNotNull())
     if "headers" in bad.columns:
         return F.concat(F.coalesce(F.col("headers"), F.array().cast(bad.schema["headers"].dataType)), added)
-    if "attributes" in bad.columns and isinstance(bad.schema["attributes"].dataType, MapType):
+    if _has_attributes(bad):
         pairs = F.transform(
             F.map_entries("attributes"),
             lambda pair: F.struct(pair["key"].alias("key"), pair["value"].cast("binary").alias("value")),
@@ -276,7 +291,7 @@ def _kafka_headers(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
 def _attributes(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
     own = [F.struct(F.lit(f"{_COLUMN}.{name}").alias("key"), text.alias("value")) for name, text in texts.items()]
     added = F.map_from_entries(F.filter(F.array(*own), lambda pair: pair.getField("value").isNotNull()))
-    if "attributes" in bad.columns and isinstance(bad.schema["attributes"].dataType, MapType):
+    if _has_attributes(bad):
         theirs = F.map_filter(F.col("attributes"), lambda key, _: ~key.startswith(f"{_COLUMN}."))
         return F.map_concat(F.coalesce(theirs, F.create_map().cast("map<string,string>")), added)
     return added
