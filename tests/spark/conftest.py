@@ -1,5 +1,27 @@
-"""The servers that the Spark tests share with the integration tests."""
+"""What the Spark tests share: servers, some with the integration tests, and a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.integration.conftest import pubsub_emulator
+from tests.servers.kafka_broker import KafkaBroker, find_broker
+from tests.support.kafka_rig import STEADY, KafkaRig
 
-__all__ = ["pubsub_emulator"]
+__all__ = ["broker", "kafka", "pubsub_emulator"]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker(settings=STEADY) as made:
+        yield made
+
+
+@pytest.fixture
+def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
+    return KafkaRig(broker, tmp_path)

@@ -19,16 +19,15 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from connectors import register
 from connectors.avro import from_avro
 from connectors.bad_records import bad_records_of, split_bad_records
-from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import OptionError
 from connectors.json import from_json_registry
 from connectors.protobuf import from_protobuf
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.servers.kafka_broker import KafkaBroker, find_broker
-from tests.support.kafka_rig import STEADY, KafkaRig
+from tests.support.kafka_rig import KafkaRig
 from tests.support.protobuf_rig import compiled
 from tests.support.pubsub_calls import PubSubCalls
+from tests.support.spark_session import quick_session
 
 DETAILS = {"on.error": "details"}
 SOURCE = (
@@ -44,29 +43,10 @@ ORDER = 'syntax = "proto3"; message Order { string id = 1; }'
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .getOrCreate()
-    )
+    session = quick_session({"spark.log.level": "OFF"})
     register(session)
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    find_broker()
-    with KafkaBroker(settings=STEADY) as running:
-        yield running
-
-
-@pytest.fixture
-def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
-    return KafkaRig(broker, tmp_path)
 
 
 class Formats:
@@ -300,14 +280,13 @@ JOB = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tree!r})
-from pyspark.sql import SparkSession
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.spark.test_bad_records import Formats, QUICK_JAVA, mixed
+from tests.spark.test_bad_records import Formats, mixed
+from tests.support.spark_session import quick_session
 from connectors.bad_records import split_bad_records
 
 folder, moment = sys.argv[1:]
-spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-         .config("spark.driver.extraJavaOptions", QUICK_JAVA).getOrCreate())
+spark = quick_session({{"spark.log.level": "OFF"}})
 with SchemaRegistryServer() as server:
     formats = Formats(spark, server, Path(folder))
     for form in ("avro", "json", "protobuf"):

@@ -42,11 +42,10 @@ from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.servers.java import free_port
-from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.docs_facts import pages
 from tests.support.documents import Block, blocks, environment, run
 from tests.support.glue_rig import glue_server, header
-from tests.support.kafka_rig import STEADY, KafkaRig
+from tests.support.kafka_rig import KafkaRig
 from tests.support.protobuf_rig import compiled
 from tests.support.waiting import wait_for
 from tools.protos import build
@@ -73,7 +72,10 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 def test_a_format_whose_packages_are_missing_tells_the_driver_what_to_install(spark: SparkSession) -> None:
     spark.dataSource.register(missing_source("elsewhere", ["msgspec"], "kinesis"))
-    wanted = r"\[PACKAGES_MISSING\] These packages are not installed: msgspec .* Install the extra kinesis: pip install .*\[kinesis\]"
+    wanted = (
+        r"\[PACKAGES_MISSING\] These packages are not installed: msgspec .* "
+        r"Install the extra kinesis: pip install .*\[kinesis\]"
+    )
     with pytest.raises(AnalysisException, match=wanted):
         spark.readStream.format("elsewhere").load()
     with pytest.raises(AnalysisException, match=wanted):
@@ -532,9 +534,7 @@ def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark
     assert [(row.offset, row.bad_record.schema) for row in bad.collect()] == [(2, "1")]
 
 
-def test_bad_records_are_put_back_once(spark: SparkSession, tmp_path: Path) -> None:
-    if reason := find_broker().reason:
-        pytest.skip(reason)
+def test_bad_records_are_put_back_once(spark: SparkSession, kafka: KafkaRig, tmp_path: Path) -> None:
     register(spark)
     page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
     (block,) = [one.text for one in blocks(page) if one.run_by.endswith("test_bad_records_are_put_back_once")]
@@ -545,13 +545,11 @@ def test_bad_records_are_put_back_once(spark: SparkSession, tmp_path: Path) -> N
     kinds = ("SCHEMA_NOT_FOUND", "MALFORMED_AVRO_MESSAGE")
     records = [("orders", None, bytearray(kind.encode()), None, (kind,)) for kind in kinds]
     spark.createDataFrame(records, schema).write.parquet(f"{tmp_path}/bad/orders")
-    with KafkaBroker(settings=STEADY) as broker:
-        rig = KafkaRig(broker, tmp_path)
-        rig.topic(1, "orders")
-        block = block.replace("/data/", f"{tmp_path}/").replace("broker:9092", broker.endpoint)
-        for _ in range(2):
-            exec(compile(block, "bad-records.md", "exec"), {"spark": spark})
-        rows = rig.batch(rig.options("orders", kafka__isolation__level="read_committed"))
+    kafka.topic(1, "orders")
+    block = block.replace("/data/", f"{tmp_path}/").replace("broker:9092", kafka.broker.endpoint)
+    for _ in range(2):
+        exec(compile(block, "bad-records.md", "exec"), {"spark": spark})
+    rows = kafka.batch(kafka.options("orders", kafka__isolation__level="read_committed"))
     assert [bytes(row["value"]) for row in rows] == [b"SCHEMA_NOT_FOUND"]
 
 

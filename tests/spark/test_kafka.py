@@ -19,17 +19,8 @@ from pyspark.sql.types import StructType
 from connectors import register
 from connectors.kafka.lag import offsets_behind, summarize
 from connectors.kafka.sink.exactly_once import query_run
-from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.servers.maven import class_path
-from tests.support.kafka_rig import STEADY, KafkaRig, text
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    if reason := find_broker().reason:
-        pytest.skip(reason)
-    with KafkaBroker(settings=STEADY) as made:
-        yield made
+from tests.support.kafka_rig import KafkaRig, text
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +55,6 @@ def end_jvm() -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait(30)
     SparkContext._gateway = SparkContext._jvm = None
-
-
-@pytest.fixture
-def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
-    return KafkaRig(broker, tmp_path)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
-from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
 from connectors.observe import summarize_failure, supervise, watch
 from connectors.observe.console import LineViews
@@ -29,21 +28,14 @@ from connectors.pubsub.options.client import Transport
 from connectors.testing.pubsub import PubSubServer
 from tests.support.hostile_answers import samples_of
 from tests.support.spark_protocol.driver import descendants
+from tests.support.spark_session import quick_session
 
 TOPIC = "projects/shop/topics/orders"
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.noDataProgressEventInterval", "200")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .getOrCreate()
-    )
+    session = quick_session({"spark.sql.streaming.noDataProgressEventInterval": "200", "spark.log.level": "OFF"})
     register(session)
     yield session
     session.stop()

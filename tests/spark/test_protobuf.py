@@ -15,13 +15,13 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from connectors.cli.demo.job import QUICK_JAVA
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.worker import Engine
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.documents import blocks
 from tests.support.protobuf_rig import Rig, compiled
+from tests.support.spark_session import quick_session
 
 ROOT = Path(__file__).parents[2]
 RIG = Rig(Engine.AUTO)
@@ -30,15 +30,7 @@ PERMISSIVE = {"mode": "PERMISSIVE"}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .getOrCreate()
-    )
+    session = quick_session({"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"})
     yield session
     session.stop()
 

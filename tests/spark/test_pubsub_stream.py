@@ -26,24 +26,17 @@ from pyspark.sql.types import (
 )
 
 from connectors import register
-from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
 from connectors.testing.pubsub import PubSubServer
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.spark_protocol.driver import descendants
+from tests.support.spark_session import quick_session
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .getOrCreate()
-    )
+    session = quick_session({"spark.log.level": "ERROR"})
     register(session)
     yield session
     session.stop()
