@@ -1,6 +1,6 @@
 """One side of a Kafka benchmark: a process and a Spark session of its own, so that neither side disturbs the other.
 
-``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py``, ``kafka``, ``ready_rows`` or ``due_rows``. Each line of
+``_kafka_side.py FORMAT``, with a format of this pack, ``kafka``, or one of `_ready_rows.CEILINGS`. Each line of
 standard input is a command, one JSON object with ``do`` and what the function of that name takes; each is answered by
 one JSON object a line. When the input ends, this process and all of its group are killed: no query is ever stopped,
 which Spark's own takes long over.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _ready_rows import DueRows, ReadyRows, stamps
+from _ready_rows import DueRows, FetchedRows, ReadyRows, stamps
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -31,6 +31,7 @@ from connectors import register
 from tests.servers.maven import class_path
 
 _STEPS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
+_WRITTEN = ("key", "value", "partitionKey", "data", "payload")
 _FIRST_ROWS_SECONDS = 120.0
 _LAST_ROWS_SECONDS = 1.0
 
@@ -53,16 +54,25 @@ class Reading:
         frame.write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - begin}
 
-    def stream(self, options: Mapping[str, str], sink: str = "noop") -> dict[str, Any]:
+    def stream(
+        self,
+        options: Mapping[str, str],
+        sink: str = "noop",
+        name: str | None = None,
+        to: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Read a topic by a query in batches; the first one, in which a query starts, is left out.
 
         Args:
             options: of the source.
-            sink: ``noop``, ``parquet`` (Spark's file sink) or ``delta`` (delta-rs, by examples/lakehouse.py).
+            sink: ``noop``, ``parquet`` (Spark's file sink), ``delta`` (delta-rs, by examples/lakehouse.py), or a format
+                of this pack, which gets values and keys.
+            name: the format of the source, if it is not that of this side.
+            to: the options of the sink.
         """
-        frame = self._spark.readStream.format(self._name).options(**options).load()
-        with tempfile.TemporaryDirectory() as folder:
-            writer = _into(frame, sink, f"{folder}/table").trigger(availableNow=True)
+        frame = self._spark.readStream.format(name or self._name).options(**options).load()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            writer = _into(frame, sink, f"{folder}/table").options(**(to or {})).trigger(availableNow=True)
             begin = time.perf_counter()
             query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
             query.awaitTermination()
@@ -70,6 +80,7 @@ class Reading:
             batches = [each for each in query.recentProgress if each["numInputRows"]]
         counted = batches[1:]
         return {
+            "whole": ended - begin,
             # All but the batches after the first one: what it takes until a stream has had its first batch.
             "start": ended - begin - sum(each["durationMs"]["triggerExecution"] for each in counted) / 1e3,
             "rows": sum(each["numInputRows"] for each in batches),
@@ -83,6 +94,8 @@ def _into(frame: DataFrame, sink: str, location: str) -> DataStreamWriter:
     """The writer of a stream; a table gets the columns that users store."""
     if sink == "noop":
         return frame.writeStream.format(sink)
+    if sink not in {"parquet", "delta"}:
+        return frame.select([name for name in _WRITTEN if name in frame.columns]).writeStream.format(sink)
     columns = frame.select("key", "value", "partition", "offset", "timestamp")
     if sink == "parquet":
         return columns.writeStream.format(sink).option("path", location)
@@ -188,8 +201,8 @@ def session(**settings: str) -> SparkSession:
         .getOrCreate()
     )
     register(spark)
-    spark.dataSource.register(ReadyRows)
-    spark.dataSource.register(DueRows)
+    for kind in (ReadyRows, FetchedRows, DueRows):
+        spark.dataSource.register(kind)
     return spark
 
 

@@ -95,7 +95,7 @@ def judge(events: Iterable[Mapping[str, Any]], *, ordered: bool = False) -> Verd
                 case "end":
                     drained = event["drained"]
         except (KeyError, TypeError) as error:
-            raise ValueError(f"event {number} is not as it should be: {event}") from error
+            raise ValueError(f"event {number} is malformed: {event}") from error
     rows = [row for batch in sorted(committed) for row in batches.get(batch, [])]
     _count(verdict, published, rows, drained=drained)
     if ordered:

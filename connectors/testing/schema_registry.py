@@ -451,7 +451,7 @@ def _register_file(server: SchemaRegistryServer, subject: str, path: Path) -> in
         raise ValueError(f"{path} is neither a .proto file nor a descriptor set") from None
     own = [file for file in files if not file.name.startswith("google/protobuf/")]
     if not own:
-        raise ValueError(f"{path} is no descriptor set with a file of yours")
+        raise ValueError(f"{path} is not a descriptor set, or holds no file of yours")
     names = {file.name for file in own}
     for file in own:
         references = tuple((name, name, 1) for name in file.dependency if name in names)

@@ -101,10 +101,10 @@ class MockKafka:
         """Make a topic.
 
         Raises:
-            ValueError: it is there already.
+            ValueError: it already exists.
         """
         if self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1):
-            raise ValueError(f"the topic {name} is there already")
+            raise ValueError(f"the topic {name} already exists")
 
     def fail(self, request: str, errors: Sequence[int]) -> None:
         """Answer the next requests of a kind with errors, by their number in librdkafka; 0 answers one well.

@@ -123,7 +123,9 @@ class KinesisService:
             raise call.refusal
         operation = self._operations.get(call.operation)
         if operation is None:
-            raise ServiceError("UnknownOperationException", f"The operation {call.operation!r} is not known here.")
+            raise ServiceError(
+                "UnknownOperationException", f"The operation {call.operation!r} is not supported by this server."
+            )
         if faults.limits:
             self._limits.check_call(call.operation, call.place[0], now)
         result = operation(call.arguments, now)
@@ -159,9 +161,9 @@ def _arguments(request: Request) -> Arguments:
     try:
         values = json.loads(request.body or b"{}")
     except ValueError:
-        raise ServiceError("SerializationException", "The body is no JSON.") from None
+        raise ServiceError("SerializationException", "The body is not JSON.") from None
     if not isinstance(values, dict):
-        raise ServiceError("SerializationException", "The body is no JSON object.")
+        raise ServiceError("SerializationException", "The body is not a JSON object.")
     return Arguments(values)
 
 

@@ -72,6 +72,9 @@ class Record:
             failed with other code may run again; the record keeps them apart, in ``before``.
         seed: of a new run; random by default.
 
+    Attributes:
+        round: how often the trials were gone through, and once more. From the second round on their names end with it.
+
     Raises:
         RecordMismatchError: what is in the file was made by other code, versions or settings.
     """
@@ -87,7 +90,7 @@ class Record:
         across: bool = False,
         seed: int | None = None,
     ) -> None:
-        self.path, self._commit = path, head_commit()
+        self.path, self._commit, self.round = path, head_commit(), 1
         fixed = {
             "format": _FORMAT,
             "what": what,
@@ -130,9 +133,19 @@ class Record:
         """The seed of the run; each trial has one of its own that follows from it."""
         return int(self._content["seed"])
 
+    def in_round(self, trial: str) -> str:
+        """The name of a trial in this round."""
+        ending = f"-round-{self.round}"
+        return trial if self.round == 1 or trial.endswith(ending) else f"{trial}{ending}"
+
     def trial_seed(self, trial: str) -> int:
-        """The seed of a trial, by its name: the same whatever ran before."""
-        return int.from_bytes(hashlib.blake2b(f"{self.seed} {trial}".encode(), digest_size=4).digest(), "big")
+        """The seed of a trial in this round, by its name: the same whatever ran before."""
+        text = f"{self.seed} {self.in_round(trial)}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
+
+    def count(self, part: str) -> int:
+        """How many trials a part has."""
+        return sum(each["part"] == part for each in self.trials)
 
     @property
     def trials(self) -> list[dict[str, Any]]:

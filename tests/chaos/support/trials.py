@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -51,6 +51,9 @@ def add_record_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         help="go on from a record of other code, and try again what failed with it; new trials name their commit",
     )
     parser.add_argument("--seed", type=int, help="of a new record (default: a random one)")
+    parser.add_argument(
+        "--least", type=int, default=1, metavar="N", help="run each part again, by other seeds, until it has N trials"
+    )
 
 
 def run_trials(
@@ -85,10 +88,13 @@ def run_trials(
         print(error)
         return 2
     print(f"seed {record.seed}, {len(record.trials)} trials done before", flush=True)
-    with ExitStack() as stack:
-        for trial in trials(record, stack):
-            if not record.done(trial.name):
-                _run_trial(record, trial)
+    for _ in range(command_line.least):
+        with ExitStack() as stack:
+            for trial in trials(record, stack):
+                name = record.in_round(trial.name)
+                if not record.done(name) and (record.round == 1 or record.count(trial.part) < command_line.least):
+                    _run_trial(record, replace(trial, name=name))
+        record.round += 1
     print(json.dumps(record.summary, indent=1))
     end = time.monotonic() + _ORPHAN_SECONDS
     while (left := orphans(mark)) and time.monotonic() < end:

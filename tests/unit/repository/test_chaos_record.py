@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from tests.chaos.rigs.kinesis_load import keys_out_of_order
 from tests.chaos.support.record import Record, upper_bound
 from tests.chaos.support.sink import Findings, examine
+from tests.chaos.support.trials import Trial, add_record_arguments, run_trials
 
 SETTINGS = {"messages": 10}
 
@@ -26,6 +30,31 @@ def test_each_kind_of_victim_has_the_bound_that_its_own_kills_support(tmp_path: 
     kept.add("worker-0", "kills", {"ok": True, "killed": ["worker"]})
     bounds = kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"]
     assert bounds == {"fetcher": None, "jvm": upper_bound(60), "worker": 0.95}
+
+
+def test_a_part_is_run_again_by_other_seeds_until_it_has_the_least_number_of_trials(tmp_path: Path) -> None:
+    seeds: dict[str, list[int]] = {"once": [], "often": []}
+
+    def trials(kept: Record, _stack: ExitStack) -> Iterator[Trial]:
+        for name, part in (("a", "once"), ("b", "often"), ("c", "often")):
+
+            def run(_folder: Path, name: str = name, part: str = part) -> dict[str, Any]:
+                seeds[part].append(kept.trial_seed(name))
+                return {"ok": True}
+
+            yield Trial(name, part, run)
+
+    def go_on(least: str) -> list[str]:
+        parser = argparse.ArgumentParser()
+        add_record_arguments(parser, "thing")
+        path = tmp_path / "thing.json"
+        parsed = parser.parse_args(["--record", str(path), "--least", least, "--seed", "7"])
+        assert run_trials("thing", parsed, SETTINGS, ["pyarrow"], trials) == 0
+        return [each["trial"] for each in record(path).trials]
+
+    assert go_on("1") == ["a", "b", "c"]
+    assert go_on("3") == ["a", "b", "c", "a-round-2", "b-round-2", "a-round-3"]
+    assert len({*seeds["once"]}) == 3, "each round has a seed of its own"
 
 
 def row(identity: str, offset: int, payload: bytes = b"x") -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_rows_of_a_source_without_positions_are_counted_by_their_ids() -> None:
 
 
 def test_an_event_that_lacks_a_field_is_named() -> None:
-    with pytest.raises(ValueError, match="event 1 is not as it should be"):
+    with pytest.raises(ValueError, match="event 1 is malformed"):
         judge([*published("a"), {"event": "batch", "batch": 0}])
 
 

@@ -37,7 +37,7 @@ class KinesisCommands:
         """Run a command by its name; raises `ValueError` with the reason when it cannot be done."""
         command = None if name.startswith("_") or name == "run" else getattr(self, name, None)
         if command is None:
-            message = f"there is no command {name!r}"
+            message = f"no such command: {name!r}"
             raise ValueError(message)
         try:
             return self._runtime.call(lambda: command(**arguments))

@@ -58,7 +58,7 @@ class Arguments:
         """A string, or None when it was not given."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, str):
-            raise ServiceError("SerializationException", f"{name} is no string")
+            raise ServiceError("SerializationException", f"{name} is not a string")
         return value
 
     def text(self, name: str) -> str:
@@ -81,7 +81,7 @@ class Arguments:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ServiceError("SerializationException", f"{name} is no whole number")
+            raise ServiceError("SerializationException", f"{name} is not an integer")
         if value < low:
             raise not_valid(value, _member(name), f"must have value greater than or equal to {low}")
         if value > high:
@@ -101,7 +101,7 @@ class Arguments:
         if value is None:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ServiceError("SerializationException", f"{name} is no timestamp")
+            raise ServiceError("SerializationException", f"{name} is not a timestamp")
         # Milliseconds are what the service keeps; a float of seconds holds no more than microseconds anyway.
         return round(value * 1000) * 1_000_000
 
@@ -111,7 +111,7 @@ class Arguments:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise ServiceError("SerializationException", f"{name} is no structure")
+            raise ServiceError("SerializationException", f"{name} is not a structure")
         return Arguments(value)
 
     def optional_stream(self) -> str | None:

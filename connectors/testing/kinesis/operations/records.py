@@ -277,7 +277,7 @@ def _entry(stream: Stream, arguments: Arguments, path: str) -> tuple[str, str, i
     try:
         size = len(base64.b64decode(data, validate=True)) + len(key.encode())
     except ValueError:
-        raise ServiceError("SerializationException", f"{path}data is no base64") from None
+        raise ServiceError("SerializationException", f"{path}data is not base64") from None
     if size > stream.max_record_kib << 10:
         limit = stream.max_record_kib << 10
         raise ServiceError(

@@ -41,7 +41,7 @@ class PubSubCommands:
         """Run a command by its name; raises `ValueError` with the reason when it cannot be done."""
         command = None if name.startswith("_") or name == "run" else getattr(self, name, None)
         if command is None:
-            message = f"there is no command {name!r}"
+            message = f"no such command: {name!r}"
             raise ValueError(message)
         try:
             return command(**arguments)
@@ -260,7 +260,7 @@ class PubSubCommands:
             name = self._state.subscription(subscription).name
             events = self._runtime.events
             if events.first_kept() > 0:
-                message = f"the event log has forgotten {events.first_kept()} events: raise event_limit"
+                message = f"the event log dropped its first {events.first_kept()} events: raise event_limit"
                 raise ValueError(message)
             found = events.select(0, {EventKind.ACK.value}, name)
         return [event.message_id for event in found]
@@ -321,7 +321,7 @@ def _acked_entries(subscription: Subscription, message_ids: list[str] | None) ->
         return list(known.values())
     unknown = [message_id for message_id in message_ids if message_id not in known]
     if unknown:
-        message = f"not known as acked in {subscription.name}: {', '.join(unknown[:10])}"
+        message = f"not acked in {subscription.name}, as far as this server knows: {', '.join(unknown[:10])}"
         raise ValueError(message)
     return [known[message_id] for message_id in message_ids]
 

@@ -1,0 +1,351 @@
+"""A warm stream beside the limit of any source in Python: ready rows that the vendor's client has fetched before.
+
+The limit fetches as our reader does (librdkafka's messages; GetRecords with JSON and base64; StreamingPull as bytes),
+drops what came, and hands Spark as many ready rows (`_ready_rows.py`). What ours takes more is what makes columns of
+messages, plans and, for Pub/Sub, keeps them in the spool. `ready` is the same without the fetch.
+
+All sides are measured in the same rounds, each in a process and a warm session of its own: it has read
+`WARM_ROWS` ready rows before. A round of a side has three queries with Trigger.AvailableNow, `SHAPES`: as many rows in
+more batches, and fewer rows in as many batches. Their differences are what a row, a batch and the start of a query
+take, in processor time (of driver, JVM, workers and fetchers) and in wall clock. `session` is the start of a session,
+and what its first query takes more than a warm one.
+
+A spool fetches while it is read, so Pub/Sub is measured by windows of a running query at full speed instead, and its
+limit is the sum of a raw stub and ready rows; it has no ratio by round.
+
+`to-kafka`, `to-kinesis`, `to-pubsub`: ready rows into each sink, beside a sink in Python that drops them.
+
+The ratio is the processor time of a row of the limit divided by ours: 0.91 is asked for, which is 1.10 the other way
+round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pubsub_decode
+from _canned_pubsub import CannedPubSub
+from _common import Benchmark, Side, parser
+from _kafka import Rig
+from _program import Program
+from _ready_rows import FETCHED, READY
+from confluent_kafka.admin import AdminClient
+
+from connectors.testing.kinesis import start_server_process
+from tests.servers.kafka_broker import KafkaBroker
+
+PARTITIONS = 2
+ARROW_ROWS = 10_000
+WARM_ROWS = 5_000_000
+SIZES = {"100": 100, "1024": 1024}
+ROWS = {"kafka": {100: 4_000_000, 1024: 1_000_000}, "kinesis": {100: 400_000, 1024: 80_000}}
+ROWS["pubsub"] = {100: 2_000_000, 1024: 400_000}
+SINK_ROWS = {"kafka": 2_000_000, "kinesis": 80_000, "pubsub": 800_000}
+FEW, MANY, LESS = 4, 16, 4
+WINDOW_SECONDS, WARM_SECONDS, SETTLE_SECONDS = 6.0, 20.0, 1.0
+MICRO, MILLI = 1e6, 1e3
+KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
+Command = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A query: so many rows, in so many batches."""
+
+    rows: int
+    batches: int
+
+
+@dataclass
+class Costs:
+    """What a side took in each round: processor seconds and seconds of a row, a batch, and the start of a query.
+
+    Attributes:
+        found: by ``row``, ``batch`` and ``query``, pairs of both.
+        first: of the first query of the session.
+        second: of the same query when the session was warm.
+    """
+
+    found: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"row": [], "batch": [], "query": []})
+    first: tuple[float, float] = (0.0, 0.0)
+    second: tuple[float, float] = (0.0, 0.0)
+
+    def processor(self, what: str) -> list[float]:
+        """Processor seconds by rounds."""
+        return [spent for spent, _ in self.found[what]]
+
+    def cells(self) -> dict[str, str | float]:
+        """The medians, as cells of a table."""
+        cells: dict[str, str | float] = {}
+        for what, unit, times in (("row", "us", MICRO), ("batch", "ms", MILLI), ("query", "ms", MILLI)):
+            spent, took = (statistics.median(each) * times for each in zip(*self.found[what], strict=True))
+            name = {"row": "a row", "batch": "a batch", "query": "a query"}[what]
+            cells |= {f"{name}: processor, {unit}": spent, f"{name}: wall clock, {unit}": took}
+        return cells
+
+    def first_cells(self) -> dict[str, str | float]:
+        """What the first query took more than a warm one, as cells of a table."""
+        spent, took = (one - other for one, other in zip(self.first, self.second, strict=True))
+        return {"more processor, s": spent, "more wall clock, s": took}
+
+
+@dataclass
+class Measured:
+    """A side: its process, and the query of each shape."""
+
+    program: Program
+    command: Callable[[Shape], Command]
+    costs: Costs = field(default_factory=Costs)
+
+    def run(self, command: Command, rows: int) -> tuple[float, float]:
+        """Run a query; its processor seconds, and its seconds."""
+        before = self.program.cpu_seconds()
+        answer = self.program.ask(command)
+        assert answer["rows"] == rows, f"{answer['rows']} rows instead of {rows}"
+        return self.program.cpu_seconds() - before, float(answer["whole"])
+
+    def warm(self, shape: Shape) -> None:
+        """Run the first query, and then as many rows as it takes until all code is compiled."""
+        self.costs.first = self.run(self.command(shape), shape.rows)
+        self.run({"do": "stream", "name": READY, "options": ready(Shape(WARM_ROWS, FEW), 100)}, WARM_ROWS)
+        self.costs.second = self.run(self.command(shape), shape.rows)
+
+    def round(self, large: Shape) -> None:
+        """Run all shapes."""
+        many, less = Shape(large.rows, MANY), Shape(large.rows // LESS, FEW)
+        spent = [self.run(self.command(shape), shape.rows) for shape in (large, many, less)]
+        values: list[dict[str, float]] = []
+        for whole, in_many, of_less in zip(*spent, strict=True):
+            batch = (in_many - whole) / (MANY - FEW)
+            row = (whole - of_less) / (large.rows - less.rows)
+            values.append({"row": row, "batch": batch, "query": whole - FEW * batch - large.rows * row})
+        for what, found in self.costs.found.items():
+            found.append((values[0][what], values[1][what]))
+
+
+def ready(shape: Shape, size: int, columns: str = "kafka", **more: str) -> dict[str, str]:
+    """The options of ready and of fetched rows."""
+    numbers = {"rows": shape.rows, "size": size, "batches": shape.batches, "partitions": PARTITIONS}
+    return {name: str(value) for name, value in (numbers | {"rowsPerBatch": ARROW_ROWS}).items()} | {
+        "columns": columns,
+        **more,
+    }
+
+
+def streams(name: str, ours: Callable[[Shape], dict[str, str]], size: int, client: Any) -> dict[str, Any]:
+    """The query of each side by a shape."""
+    return {
+        "ours": lambda shape: {"do": "stream", "options": ours(shape)},
+        "limit": lambda shape: {"do": "stream", "options": ready(shape, size, name, client=json.dumps(client))},
+        "ready": lambda shape: {"do": "stream", "options": ready(shape, size, name)},
+    }
+
+
+@contextlib.contextmanager
+def kafka(size: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Both sides on a topic of a broker; the last rows of it where a query has fewer."""
+    rows = ROWS["kafka"][size]
+    with KafkaBroker(fast=True) as broker:
+        made = Rig(broker, {}, AdminClient({"bootstrap.servers": broker.endpoint}))
+        topic = made.topic("limit", PARTITIONS)
+        made.fill(topic, PARTITIONS, rows, size)
+        options = {"kafka.bootstrap.servers": broker.endpoint, "subscribe": topic, "kafka.check.crcs": "true"}
+
+        def ours(shape: Shape) -> dict[str, str]:
+            first = (rows - shape.rows) // PARTITIONS
+            start = json.dumps({topic: {str(number): first for number in range(PARTITIONS)}})
+            return options | {"startingOffsets": start, "maxOffsetsPerTrigger": str(shape.rows // shape.batches)}
+
+        yield "kafka_py", rows, streams("kafka", ours, size, {"servers": broker.endpoint, "topic": topic})
+
+
+@contextlib.contextmanager
+def kinesis(size: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Both sides on a stream of the server of `connectors.testing`, and on a shorter one."""
+    rows = ROWS["kinesis"][size]
+    with start_server_process(call_limit=0) as server:
+        for count in (rows, rows // LESS):
+            server.create_stream(f"limit-{count}", PARTITIONS)
+            server.fill(f"limit-{count}", count, size, keys=count)
+        fast = {"endpointUrl": server.url, **KEYS}
+
+        def ours(shape: Shape) -> dict[str, str]:
+            batch = {"maxRecordsPerTrigger": str(shape.rows // shape.batches), "initialPosition": "trim_horizon"}
+            rates = {"minFetchPeriod": "1ms", "maxFetchRate": "1000"}
+            return {"streamName": f"limit-{shape.rows}", **fast, **batch, **rates}
+
+        # Each batch of the limit reads the oldest records again.
+        yield "kinesis", rows, streams("kinesis", ours, size, {"options": {"streamName": f"limit-{rows}", **fast}})
+
+
+def compare(benchmark: Benchmark, name: str, label: str, rounds: int) -> None:
+    """Measure a source beside its limit."""
+    case, size = f"{name}-{label}", SIZES[label]
+    with {"kafka": kafka, "kinesis": kinesis}[name](size) as (kind, rows, commands), contextlib.ExitStack() as stack:
+        formats = {"ours": kind, "limit": FETCHED, "ready": READY}
+        sides = {
+            side: Measured(stack.enter_context(Program("_kafka_side.py", formats[side])), command)
+            for side, command in commands.items()
+        }
+        costs = in_rounds(sides, Shape(rows, FEW), rounds)
+    show(benchmark, case, costs)
+    ratio(benchmark, case, *(costs[side].processor("row") for side in ("ours", "limit")))
+
+
+def in_rounds(sides: Mapping[str, Measured], large: Shape, rounds: int) -> dict[str, Costs]:
+    """Warm all sides, and run them by turns."""
+    for measured in sides.values():
+        next(measured.program.reports())
+    for measured in sides.values():
+        measured.warm(large)
+    for _ in range(rounds):
+        for measured in sides.values():
+            measured.round(large)
+    return {side: measured.costs for side, measured in sides.items()}
+
+
+def show(benchmark: Benchmark, case: str, costs: Mapping[str, Costs]) -> None:
+    """Print the table of a case."""
+    for side, found in costs.items():
+        benchmark.row("A warm stream", {"case": case, "side": side, **found.cells()})
+        benchmark.row("The first query of a session", {"case": case, "side": side, **found.first_cells()})
+
+
+def ratio(benchmark: Benchmark, case: str, ours: list[float], limit: list[float]) -> None:
+    """Print how much of the processor time of a row the limit takes."""
+    sides = (Side(name, [value * MICRO for value in values]) for name, values in (("ours", ours), ("limit", limit)))
+    benchmark.compare(case, *sides, "us of processor time a row", less_is_better=True)
+
+
+def pubsub(benchmark: Benchmark, label: str, rounds: int) -> None:
+    """Measure windows of a running query, and the parts of its limit while it stands still."""
+    size, rows = SIZES[label], ROWS["pubsub"][SIZES[label]]
+    ours: list[float] = []
+    limit: list[float] = []
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        server = stack.enter_context(CannedPubSub(size=size))
+        options = {"subscriptionId": server.subscription, "endpoint": server.address}
+        options["spoolLocation"] = f"{folder}/spool"
+        side = Measured(
+            stack.enter_context(Program("_kafka_side.py", READY)),
+            lambda shape: {"do": "stream", "options": ready(shape, size, "pubsub")},
+        )
+        next(side.program.reports())
+        side.warm(Shape(rows, FEW))
+        plan = {"sink": "noop", "options": options, "checkpoint": f"{folder}/checkpoint", "configuration": {}}
+        query = stack.enter_context(Program("_pubsub_query.py", plan=plan))
+        window(query, WARM_SECONDS)
+        for _ in range(rounds):
+            ours.append(window(query, WINDOW_SECONDS))
+            with query.stopped():
+                side.round(Shape(rows, FEW))
+                raw = stub(server)
+            limit.append(raw + side.costs.processor("row")[-1])
+            window(query, SETTLE_SECONDS)
+    show(benchmark, f"pubsub-{label}", {"ready": side.costs})
+    ratio(benchmark, f"pubsub-{label}", ours, limit)
+
+
+def window(query: Program, seconds: float) -> float:
+    """Let a query run for so long; the processor seconds of a row, with those of its fetchers, in whole batches."""
+    rows, before, end = 0, 0.0, 0.0
+    for report in query.reports():
+        if end:
+            rows += report["rows"]
+            if report["ended"] > end:
+                return (query.cpu_seconds() - before) / rows
+        else:
+            before, end = query.cpu_seconds(), report["ended"] + seconds
+    raise RuntimeError("the query ended")
+
+
+def stub(server: CannedPubSub) -> float:
+    """The processor seconds of a message that a raw gRPC stub reads and drops."""
+    begin, spent = time.perf_counter(), time.process_time()
+    rate = pubsub_decode.reading(server)
+    return (time.process_time() - spent) / (rate * (time.perf_counter() - begin))
+
+
+@contextlib.contextmanager
+def sink(name: str) -> Iterator[dict[str, str]]:
+    """The options of a sink, whose server runs meanwhile."""
+    if name == "kafka":
+        with KafkaBroker(fast=True) as broker:
+            made = Rig(broker, {}, AdminClient({"bootstrap.servers": broker.endpoint}))
+            topic = made.topic("limit", PARTITIONS)
+            yield {"kafka.bootstrap.servers": broker.endpoint, "topic": topic}
+    elif name == "kinesis":
+        with start_server_process(call_limit=0) as server:
+            server.create_stream("limit", PARTITIONS)
+            yield {"streamName": "limit", "endpointUrl": server.url, **KEYS}
+    else:
+        with CannedPubSub(size=SIZES["100"]) as canned:
+            yield {"topicId": canned.topic, "endpoint": canned.address}
+
+
+def write(benchmark: Benchmark, name: str, rounds: int) -> None:
+    """Measure ready rows into a sink, beside a sink that drops them."""
+    kind, rows = {"kafka": "kafka_py"}.get(name, name), SINK_ROWS[name]
+    with sink(name) as to, contextlib.ExitStack() as stack:
+        formats: dict[str, tuple[str, dict[str, str]]] = {"ours": (kind, to), "dropped": (READY, {})}
+        sides = {
+            side: Measured(
+                stack.enter_context(Program("_kafka_side.py", READY)),
+                partial(writing, name, form, options),
+            )
+            for side, (form, options) in formats.items()
+        }
+        costs = in_rounds(sides, Shape(rows, FEW), rounds)
+    show(benchmark, f"to-{name}", costs)
+    ratio(benchmark, f"to-{name}", *(costs[side].processor("row") for side in formats))
+
+
+def writing(name: str, form: str, to: dict[str, str], shape: Shape) -> Command:
+    """The query of a sink by a shape."""
+    return {"do": "stream", "options": ready(shape, SIZES["100"], name), "sink": form, "to": to}
+
+
+def session(benchmark: Benchmark, rounds: int) -> None:
+    """Measure how long a session takes until it takes commands."""
+    spent: list[float] = []
+    took: list[float] = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        with Program("_kafka_side.py", READY) as program:
+            next(program.reports())
+            took.append(time.perf_counter() - begin)
+            spent.append(program.cpu_seconds())
+    benchmark.show("session", Side("driver and JVM, to the first command", spent), "s of processor time")
+    benchmark.show("session", Side("driver and JVM, to the first command", took), "s")
+
+
+def main() -> None:
+    """Run the cases."""
+    command_line = parser(__doc__ or "").parse_args()
+    benchmark = Benchmark("limit")
+    shapes = {"batches": (FEW, MANY), "rows": f"1/{LESS}"}
+    benchmark.settings(rows=ROWS, sink_rows=SINK_ROWS, shapes=shapes, warm=WARM_ROWS, partitions=PARTITIONS)
+    cases: dict[str, Callable[[], None]] = {"session": lambda: session(benchmark, command_line.rounds)}
+    for label in SIZES:
+        for name in ("kafka", "kinesis"):
+            cases[f"{name}-{label}"] = partial(compare, benchmark, name, label, command_line.rounds)
+        cases[f"pubsub-{label}"] = partial(pubsub, benchmark, label, command_line.rounds)
+    for name in SINK_ROWS:
+        cases[f"to-{name}"] = partial(write, benchmark, name, command_line.rounds)
+    for case, run in cases.items():
+        if not command_line.cases or case in command_line.cases:
+            run()
+    benchmark.finish()
+
+
+if __name__ == "__main__":
+    main()
