@@ -33,7 +33,7 @@ with _KAFKA.imports():
     from connectors.kafka.options.client import ClientSettings
     from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
-    from connectors.kafka.source.planning import OffsetRange
+    from connectors.kafka.source.planning import OffsetRange, tasks_of
     from connectors.kafka.source.reader import read_range
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,12 +52,13 @@ _CHECK_SECONDS: Final = 5.0
 class KafkaPartition(Partition):
     """A task's part of a batch: the offsets to read, how, and in which run of the query."""
 
-    part: OffsetRange
+    parts: tuple[OffsetRange, ...]
     options: KafkaReadOptions
     run: str
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        return read_range(self.part, self.options, self.run)
+        for part in self.parts:
+            yield from read_range(part, self.options, self.run)
 
 
 class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
@@ -81,7 +82,9 @@ class KafkaStreamReader(StreamReader[KafkaReadOptions, "KafkaStream"]):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options, run = self.options.for_tasks(), self.stream.run
-        return [KafkaPartition(part, options, run) for part in self.stream.partitions(start, end)]
+        ranges = self.stream.partitions(start, end)
+        tasks = tasks_of(ranges, self.options.min_partitions, self.options.max_records_per_partition)
+        return [KafkaPartition(parts, options, run) for parts in tasks]
 
 
 class KafkaBatchReader(BatchReader[KafkaReadOptions]):
@@ -94,7 +97,7 @@ class KafkaBatchReader(BatchReader[KafkaReadOptions]):
         from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - tasks plan nothing
 
         options, run = self.options.for_tasks(), secrets.token_hex(8)
-        return [KafkaPartition(part, options, run) for part in plan_batch(self.options, bounds_of(self.filters))]
+        return [KafkaPartition((part,), options, run) for part in plan_batch(self.options, bounds_of(self.filters))]
 
 
 @cache

@@ -37,7 +37,7 @@ def peak_bytes() -> int:
 def run(reading: Reading) -> tuple[int, int]:
     """Read; returns the highest resident size, and the number of records."""
     options = parse_read_options(reading.options, {}, streaming=True)
-    parts = [KafkaPartition(OffsetRange(*ends), options.for_tasks(), "run") for ends in reading.ranges]
+    parts = [KafkaPartition((OffsetRange(*ends),), options.for_tasks(), "run") for ends in reading.ranges]
     end = time.monotonic() + reading.seconds
     records = 0
     while True:

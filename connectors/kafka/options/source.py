@@ -186,8 +186,9 @@ class KafkaReadOptions(KafkaClientOptions):
     min_partitions: int | None = option(
         "minPartitions",
         _positive("minPartitions"),
-        "About how many tasks a batch has at least: large ranges of offsets are split, in proportion to their sizes. A "
-        "batch that is repeated after a change of this option has other partitions.",
+        "About how many tasks a batch has at least: large ranges of offsets are split, by their sizes. "
+        "Without it, up to 8 small ranges share a task in a stream of 128 partitions or more. A batch that is "
+        "repeated after a change of this option has other partitions.",
         default=None,
     )
     max_records_per_partition: int | None = option(

@@ -106,6 +106,12 @@ def _check_assigned(
         )
 
 
+_ONE_EACH: Final = 64
+_SHARED_RANGES: Final = 8
+"""The most ranges of one task: their fetches follow one another."""
+_SHARED_RECORDS: Final = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets of one partition, without ``end`` itself; a batch read may have `EARLIEST` and `LATEST` at its ends."""
@@ -141,6 +147,29 @@ def split_ranges(
     if min_partitions is not None and len(parts) < min_partitions:
         parts = _cut_by_size(parts, min_partitions)
     return parts
+
+
+def tasks_of(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> list[tuple[OffsetRange, ...]]:
+    """Return the ranges of each task of a stream: one, but of many small ranges several.
+
+    A task costs Spark more than a small range costs Kafka: with 1,000 partitions, most of a batch is tasks. So
+    consecutive ranges with few records share a task, where all in all at least `_ONE_EACH` tasks remain, or
+    ``min_partitions`` of them. None has more than ``max_records`` for that.
+    """
+    together = min(len(ranges) // max(min_partitions or 0, _ONE_EACH), _SHARED_RANGES)
+    most = _SHARED_RECORDS if max_records is None else min(max_records, _SHARED_RECORDS)
+    tasks: list[list[OffsetRange]] = []
+    size = 0
+    for part in ranges:
+        if tasks and len(tasks[-1]) < together and size + part.size <= most:
+            tasks[-1].append(part)
+            size += part.size
+        else:
+            tasks.append([part])
+            size = part.size
+    return [tuple(parts) for parts in tasks]
 
 
 def _cut_by_size(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:

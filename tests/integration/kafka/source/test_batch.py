@@ -250,7 +250,7 @@ def test_a_batch_read_has_no_rows_that_another_one_has_fetched(kafka: KafkaRig) 
 def test_42_a_split_keeps_earliest_and_latest_at_its_outer_ends(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(3))
-    parts = [each.part for each in planned(kafka.options(topic, minPartitions="3"))]
+    parts = [each.parts[0] for each in planned(kafka.options(topic, minPartitions="3"))]
     assert [(each.start, each.end) for each in parts] == [(EARLIEST, 1), (1, 2), (2, LATEST)]
 
 
@@ -287,7 +287,7 @@ def test_a_batch_read_ends_before_the_first_open_transaction(
     opened = kafka.transaction(topic, range(10, 15), commit=None)
     options = kafka.options(topic, **splits)
     committed = options | {"kafka.isolation.level": "read_committed"}
-    assert [(each.part.start, each.part.end) for each in planned(committed)] == parts  # of 4 offsets, not of 9
+    assert [(each.parts[0].start, each.parts[0].end) for each in planned(committed)] == parts  # of 4 offsets, not of 9
     assert numbers(kafka.batch(committed)) == [0, 1, 2]  # who waits for offset 9 gets an error, and no rows
     assert numbers(kafka.batch(options)) == [0, 1, 2, *range(10, 15)]
     opened.abort_transaction(PATIENCE)
@@ -321,9 +321,11 @@ def test_filters_on_topic_and_partition_leave_tasks_out(kafka: KafkaRig) -> None
     first, second = kafka.topic(3), kafka.topic(1)
     options = kafka.options(f"{first},{second}")
     assert len(planned(options)) == 4
-    assert [str(each.part.topic_partition) for each in planned(options, EqualTo(("topic",), second))] == [f"{second}-0"]
+    assert [str(each.parts[0].topic_partition) for each in planned(options, EqualTo(("topic",), second))] == [
+        f"{second}-0"
+    ]
     parts = planned(options, In(("partition",), (1, 2)))
-    assert [str(each.part.topic_partition) for each in parts] == [f"{first}-1", f"{first}-2"]
+    assert [str(each.parts[0].topic_partition) for each in parts] == [f"{first}-1", f"{first}-2"]
 
 
 def test_filters_on_offset_and_timestamp_cut_ranges(kafka: KafkaRig) -> None:
@@ -331,10 +333,10 @@ def test_filters_on_offset_and_timestamp_cut_ranges(kafka: KafkaRig) -> None:
     for number in range(10):
         kafka.send(topic, [number], timestamp=number * 1000 + 1000)
     options = kafka.options(topic)
-    (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("offset",), 3), LessThan(("offset",), 7))]
+    (part,) = [each.parts[0] for each in planned(options, GreaterThanOrEqual(("offset",), 3), LessThan(("offset",), 7))]
     assert (part.partition, part.start, part.end) == (0, 3, 7)
     since = dt.datetime.fromtimestamp(7, dt.UTC)
-    (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("timestamp",), since))]
+    (part,) = [each.parts[0] for each in planned(options, GreaterThanOrEqual(("timestamp",), since))]
     assert (part.partition, part.start, part.end) == (0, 6, 10)
     later = dt.datetime.fromtimestamp(60, dt.UTC)
     assert planned(options, GreaterThanOrEqual(("timestamp",), later)) == []

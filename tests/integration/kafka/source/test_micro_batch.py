@@ -503,6 +503,17 @@ def test_23_min_partitions_splits_ranges_and_keeps_the_rows(kafka: KafkaRig) -> 
     assert sorted(values([batch]), key=int) == [str(each) for each in range(30)]
 
 
+def test_a_batch_of_many_small_partitions_has_each_row_once_in_far_fewer_tasks(kafka: KafkaRig) -> None:
+    topic = kafka.topic(130)
+    for partition in range(130):
+        kafka.send(topic, [partition * 10, partition * 10 + 1], partition)
+    with kafka.query(kafka.options(topic)) as query:
+        (batch,) = drain(query)
+    assert len(batch.tables) == 65
+    assert batch.values("partition") == [partition for partition in range(130) for _ in range(2)]
+    assert values([batch]) == [str(partition * 10 + row) for partition in range(130) for row in range(2)]
+
+
 def test_23_max_records_per_partition_limits_a_task(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(10))

@@ -15,7 +15,7 @@ from connectors.core.offsets import SENTINEL, ordered
 from connectors.kafka.offsets import TopicPartition, end_offset, parse_assignment, read_offset, resolved_start
 from connectors.kafka.source.batch import bounds_of
 from connectors.kafka.source.micro_batch import offset_counts, rate_limited
-from connectors.kafka.source.planning import OffsetRange, restore_sentinels, split_ranges
+from connectors.kafka.source.planning import OffsetRange, restore_sentinels, split_ranges, tasks_of
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
@@ -53,6 +53,40 @@ def test_an_end_before_the_start_passes_through_to_be_seen_when_planning() -> No
 
 
 # Ranges
+
+
+def test_up_to_127_ranges_have_a_task_each_and_of_more_small_ones_share_tasks() -> None:
+    few = [part(0, 5, number) for number in range(127)]
+    assert tasks_of(few, None, None) == [(each,) for each in few]
+    many = [part(0, 5, number) for number in range(1000)]
+    tasks = tasks_of(many, None, None)
+    assert [each for ranges in tasks for each in ranges] == many
+    assert len(tasks) == 125
+    assert {len(ranges) for ranges in tasks} == {8}
+
+
+def test_ranges_share_a_task_only_while_it_has_few_records_and_the_options_allow_it() -> None:
+    large = [part(0, 9_999 if number % 2 else 2, number) for number in range(200)]
+    assert [len(ranges) for ranges in tasks_of(large, None, None)] == [1] * 200
+    small = [part(0, 5, number) for number in range(200)]
+    assert len(tasks_of(small, 100, None)) == 100
+    assert len(tasks_of(small, 150, None)) == 200
+    assert max(len(ranges) for ranges in tasks_of(small, None, 12)) == 2
+
+
+@given(
+    st.lists(st.integers(1, 12_000), max_size=300),
+    st.none() | st.integers(1, 300),
+    st.none() | st.integers(1, 20_000),
+)
+def test_tasks_have_all_ranges_in_order_and_keep_both_limits(
+    sizes: list[int], least: int | None, most: int | None
+) -> None:
+    ranges = [part(0, min(size, most or size), number) for number, size in enumerate(sizes)]
+    tasks = tasks_of(ranges, least, most)
+    assert [each for parts in tasks for each in parts] == ranges
+    assert len(tasks) >= min(len(ranges), max(least or 0, 64))
+    assert all(sum(each.size for each in parts) <= (most or 12_000) for parts in tasks)
 
 
 def test_split_as_spark_does_it() -> None:
