@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,8 +30,10 @@ from pyspark.sql.streaming.listener import (
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.formats import CONNECTORS
+from connectors.core.processes.spark import StreamPlan, classic_context, stream_plan
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import LagHistory, Measurement, SourceLag, measure, spool_lag
+from connectors.observe.lineage import Lineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +77,7 @@ def watch(
     file: str | Path | None = None,
     port: int | None = None,
     address: str = "127.0.0.1",
+    lineage: str | Path | None = None,
     deleteSubscriptions: Sequence[str] = (),  # noqa: N803 - as the option of other products
     subscriptionOptions: Mapping[str, str] | None = None,  # noqa: N803 - goes with it
 ) -> Observer:
@@ -85,6 +90,8 @@ def watch(
         file: a file to which one JSON object a line is appended, for ``connectors watch``.
         port: serve metrics over HTTP on this port, 0 for a free one; needs the extra ``observe``.
         address: the address to serve them on.
+        lineage: a file, or the ``http://`` or ``https://`` URL of a service, for OpenLineage events of each query:
+            what it reads and writes. Not for Spark Connect.
         deleteSubscriptions: full paths of Pub/Sub subscriptions. Each is deleted when the query that reads it ends
             without an error: after `stop`, or at the end of an AvailableNow. The spool tells which query that is, so
             give `spools` too. A query that fails, or whose driver is killed, deletes nothing.
@@ -94,7 +101,8 @@ def watch(
         The observer; `Observer.close` ends it.
 
     Raises:
-        OptionError: a subscription is not a full path, or `spools` is missing; or a location or the port is not valid.
+        OptionError: a subscription is not a full path, or `spools` is missing; or a location, the port or the URL for
+            lineage is not valid; or the session, of Spark Connect, shows no lineage.
         ConnectorError: the file cannot be opened, or metrics cannot be served on the port. Nothing is left open then.
     """
     for name in deleteSubscriptions:
@@ -104,6 +112,9 @@ def watch(
                 "It is unknown which query reads the subscription that is to be deleted",
                 name,
             )
+    if lineage is not None and classic_context(spark) is None:
+        what = "Spark Connect does not show what a query reads and writes"
+        raise OptionError("OBSERVE_LINEAGE", what, "watch", "Leave lineage out, or watch on the driver.")
     watches: SpoolWatches | None = None
     if spools:
         from connectors.observe.spool_probe import SpoolWatch, SpoolWatches  # noqa: PLC0415 - needs what comes with spools
@@ -118,7 +129,10 @@ def watch(
 
             exporter = Exporter(port, address)
             opened.callback(exporter.close)
-        observer = Observer(watches, file, exporter, tuple(deleteSubscriptions), dict(subscriptionOptions or {}))
+        log = None if lineage is None else opened.enter_context(contextlib.closing(Lineage(lineage, os.environ)))
+        observer = Observer(
+            watches, file, exporter, tuple(deleteSubscriptions), dict(subscriptionOptions or {}), lineage=log
+        )
         opened.pop_all()  # the observer has it now
         opened.callback(observer.close)
         observer.attach(spark)
@@ -137,6 +151,8 @@ class Observer:
         deletions: tuple[str, ...] = (),
         deletion_options: Mapping[str, str] | None = None,
         refresh_seconds: float = _REFRESH_SECONDS,
+        *,
+        lineage: Lineage | None = None,
     ) -> None:
         self.exporter = exporter
         """Serves metrics; None without ``port``."""
@@ -146,6 +162,7 @@ class Observer:
         Before its first batch it is that of `Measurement.started`."""
         self._spools = spools
         self._file = None if file is None else LineFile(Path(file))
+        self._lineage = lineage
         self._refresh_seconds = refresh_seconds
         self._refresh_at = 0.0
         self._deletions = deletions
@@ -174,6 +191,8 @@ class Observer:
 
     def attach(self, spark: SparkSession) -> None:
         """Start listening to a session."""
+        if self._lineage is not None:
+            self._listener.plan_of = partial(stream_plan, spark)
         spark.streams.addListener(self._listener)
         self._spark = spark
         for query in spark.streams.active:  # one that started since the line above is known by then
@@ -204,6 +223,8 @@ class Observer:
                 )
         if self._file is not None:
             self._file.close()
+        if self._lineage is not None:
+            self._lineage.close()
         if self.exporter is not None:
             self.exporter.close()
 
@@ -244,6 +265,10 @@ class Observer:
         self._refresh_at = time.monotonic() + self._refresh_seconds
 
     def _receive(self, time_ms: int, kind: str, value: Mapping[str, Any]) -> None:
+        if kind == "plan":
+            if self._lineage is not None:
+                self._lineage.start(time_ms, value["query"], value["plan"])
+            return
         if kind == "progress":
             self._progress(time_ms, value)
             return
@@ -255,6 +280,8 @@ class Observer:
         elif kind == "started":
             self._started(Measurement.started(time_ms, value["query"], value["run"], value["name"]))
         elif kind == "terminated":
+            if self._lineage is not None:
+                self._lineage.end(time_ms, value["run"], failed=value["exception"] is not None)
             self._terminated(value)
             self._running.discard(value["run"])
 
@@ -271,6 +298,8 @@ class Observer:
         self._write(measurement.to_json())
         if self.exporter is not None:
             self.exporter.update(measurement)
+        if self._lineage is not None:
+            self._lineage.progress(time_ms, progress)
 
     def _started(self, query: Measurement) -> None:
         self._running.add(query.run)
@@ -328,13 +357,18 @@ class _Listener(StreamingQueryListener):
 
     def __init__(self, put: Callable[[tuple[str, Any]], None]) -> None:
         self._put = put
+        self.plan_of: Callable[[str], StreamPlan | None] | None = None
+        """Returns the plan of a query by its id; None if no plan is wanted."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         self.put_started(event)
 
     def put_started(self, query: QueryStartedEvent | StreamingQuery) -> None:
         """Put the start of a query, or a query that runs."""
-        self._put(("started", {"query": str(query.id), "run": str(query.runId), "name": query.name or ""}))
+        value = {"query": str(query.id), "run": str(query.runId), "name": query.name or ""}
+        self._put(("started", value))
+        if self.plan_of is not None:  # asked for now: later, a short query may have ended
+            self._put(("plan", {"query": value, "plan": self.plan_of(value["query"])}))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         self._put(("progress", json.loads(event.progress.json)))

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from connectors.core.processes import spark as internals
 from tests import house_rules as rules
@@ -36,6 +36,15 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+class Sink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "sink_of_a_test"
+
+    def streamWriter(self, *_: Any) -> Any:
+        raise NotImplementedError
 
 
 def names_used() -> list[str]:
@@ -66,16 +75,27 @@ def connect_errors_have(name: str) -> Callable[[SparkSession], bool]:
     return lambda _: f"self.{name}" in source.read_text()
 
 
+def started_query_has(name: str) -> Callable[[SparkSession], bool]:
+    def probe(spark: SparkSession) -> bool:
+        query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+        query.stop()
+        return hasattr(query, name)
+
+    return probe
+
+
 PROBES: dict[str, Callable[[SparkSession], bool]] = {
     "_accumulatorRegistry": has("pyspark.accumulators", "_accumulatorRegistry"),
     "_cause": lambda spark: hasattr(failure(spark), "_cause"),
     "_jsc": context_has("_jsc"),
+    "_jsq": started_query_has("_jsq"),
     "_jvm": session_has("_jvm"),
     "_sc": session_has("_sc"),
     "_stackTrace": lambda spark: "org.apache.spark" in getattr(failure(spark), "_stackTrace", ""),
     "_stacktrace": connect_errors_have("_stacktrace"),
     "_value": lambda spark: hasattr(spark.sparkContext.accumulator(0), "_value"),
     "py4j.protocol": lambda _: find_spec("py4j.protocol") is not None,
+    "py4j.protocol.Py4JError": has("py4j.protocol", "Py4JError"),
     "py4j.protocol.Py4JJavaError": has("py4j.protocol", "Py4JJavaError"),
     "pyspark.accumulators": lambda _: find_spec("pyspark.accumulators") is not None,
     "pyspark.daemon": lambda _: find_spec("pyspark.daemon") is not None,
@@ -109,6 +129,36 @@ def test_a_session_of_spark_classic_shows_its_context_its_executors_and_its_clas
     assert internals.executor_hosts(context) == [spark.conf.get("spark.driver.host")]
     assert internals.jvm_has_class(spark, "org.apache.spark.SparkContext")
     assert not internals.jvm_has_class(spark, "org.apache.spark.NoSuchClass")
+
+
+def test_a_query_that_runs_shows_formats_and_options_of_its_sources_and_its_sink(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rates = [spark.readStream.format("rate").option("rowsPerSecond", number).load() for number in (1, 2)]
+    (tmp_path / "in").mkdir()
+    text = spark.readStream.text(str(tmp_path / "in")).selectExpr("now() AS timestamp", "1L AS value")
+    table = spark.range(1).selectExpr("now() AS timestamp", "id AS value")
+    spark.dataSource.register(Sink)
+    writer = rates[0].union(rates[1]).union(text).join(table, "value").writeStream
+    options = {"checkpointLocation": str(tmp_path / "checkpoint"), "someOption": "1"}
+    sources = (("rate", {"rowsPerSecond": "1"}), ("rate", {"rowsPerSecond": "2"}), ("", {}))
+    for start, sink in (
+        (lambda: writer.format("sink_of_a_test").options(**options).start(), "sink_of_a_test"),
+        (
+            lambda: writer.format("parquet").options(**options).start(f"{tmp_path}/out"),
+            f"FileSink[file:{tmp_path}/out]",
+        ),
+    ):
+        query = start()
+        plan = internals.stream_plan(spark, str(query.id))
+        query.stop()
+        assert plan is not None
+        assert (plan.sources, plan.sink[0]) == (sources, sink)
+        assert plan.sink[1].items() >= options.items()
+
+
+def test_a_query_that_has_ended_shows_no_plan(spark: SparkSession) -> None:
+    assert internals.stream_plan(spark, "00000000-0000-0000-0000-000000000000") is None
 
 
 def test_without_a_session_of_spark_classic_there_is_no_context_and_no_class() -> None:

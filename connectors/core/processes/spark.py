@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark import accumulators as _accumulators
 from pyspark.sql import datasource as _datasource
@@ -52,6 +52,7 @@ __all__ = [
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
+    "StreamPlan",
     "StringStartsWith",
     "SupportsTriggerAvailableNow",
     "classic_context",
@@ -64,6 +65,7 @@ __all__ = [
     "running_query",
     "spark_schema",
     "spark_type",
+    "stream_plan",
     "tasks_python",
     "withhold_empty_profiles",
 ]
@@ -130,6 +132,63 @@ def jvm_has_class(session: SparkSession | None, name: str) -> bool:
     except Py4JJavaError:
         return False
     return True
+
+
+class StreamPlan(NamedTuple):
+    """Formats and options of the sources of a query, in the order of its progress reports, and of its sink.
+
+    The format of a source is empty where Spark has no options of it. That of a sink of Spark's own is its description.
+    """
+
+    sources: tuple[tuple[str, dict[str, str]], ...] = ()
+    sink: tuple[str, dict[str, str]] = ("", {})
+
+
+def stream_plan(session: SparkSession, query: str) -> StreamPlan | None:
+    """Return what an active query was started with, by its id; None where the session does not show it.
+
+    Spark's events have no options, and its progress reports name a Python source by its class in the JVM.
+    """
+    java: Any = getattr(session.streams.get(query), "_jsq", None)
+    if java is None:
+        return None
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - not with Spark Connect
+
+    jvm: Any = session._jvm  # noqa: SLF001 - converts the maps of Scala
+    try:
+        execution = java.streamingQuery()
+        nodes = execution.analyzedPlan().collectLeaves()
+        leaves = [nodes.apply(index) for index in range(nodes.size())]
+        streams = [leaf for leaf in leaves if leaf.isStreaming()]
+        sink = execution.sink()
+        is_python = ".v2.python." in sink.getClass().getName()
+        options = _field(execution, "extraOptions")
+        return StreamPlan(
+            tuple(
+                (leaf.sourceName(), dict(leaf.extraOptions().asCaseSensitiveMap()))
+                if leaf.getClass().getSimpleName() == "StreamingRelationV2"
+                else ("", {})
+                for leaf in streams
+            ),
+            (
+                sink.name() if is_python else sink.toString(),
+                dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(options)),
+            ),
+        )
+    except Py4JError:  # a class of another form, or a platform that allows no such calls
+        return None
+
+
+def _field(value: Any, name: str) -> Any:
+    """Return a private field of an object of the JVM, which one of its classes declares."""
+    kind = value.getClass()
+    while kind is not None:
+        for field in kind.getDeclaredFields():
+            if field.getName() == name:
+                field.setAccessible(True)
+                return field.get(value)
+        kind = kind.getSuperclass()
+    return None
 
 
 def executor_hosts(context: SparkContext) -> list[str]:

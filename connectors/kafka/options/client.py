@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, Final, Literal
@@ -114,6 +114,12 @@ class KafkaClientOptions(OutageOptions):
         default=None,
         instead_of=("credentialProvider", "serviceCredential", "databricks.serviceCredential"),
     )
+
+    def topic_datasets(self, topics: Iterable[str]) -> list[tuple[str, str]]:
+        """Return topics as OpenLineage names datasets: it takes the first of the servers, and asks for its port."""
+        address, *_ = _broker_addresses(self.bootstrap_servers or "").split(",")
+        has_port = not address.endswith("]") and ":" in address
+        return [(f"kafka://{address}{'' if has_port else ':9092'}", topic) for topic in sorted(topics)]
 
 
 @dataclass(frozen=True, slots=True)

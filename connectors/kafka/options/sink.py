@@ -176,8 +176,14 @@ class KafkaWriteOptions(KafkaClientOptions):
     def exactly_once(self) -> bool:
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
+    def datasets(self) -> list[tuple[str, str]]:
+        """Return the topic as OpenLineage names datasets; none if a column names topics."""
+        return [] if self.topic is None else self.topic_datasets([self.topic])
 
-def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
+
+def parse_write_options(
+    raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool = True
+) -> KafkaWriteOptions:
     """Parse and check what Spark hands over, without any call; raises an `OptionError`.
 
     ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets.

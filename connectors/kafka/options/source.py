@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from connectors.core.options.declaration import available_now, option, parse_options, push_down_predicate
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
@@ -24,6 +24,7 @@ from connectors.kafka.offsets import (
     illegal,
     parse_assignment,
     parse_position,
+    read_offset,
 )
 from connectors.kafka.options.client import (
     RACK,
@@ -287,6 +288,16 @@ class KafkaReadOptions(KafkaClientOptions):
         None is 120 s while brokers answer, and the client's ``outage_rule`` while they do not.
         """
         return None if self.poll_timeout_ms is None else self.poll_timeout_ms / 1000
+
+    def datasets(self, offset: Any = None) -> list[tuple[str, str]]:
+        """Return the topics as OpenLineage names datasets; those of a pattern are in the offset of a batch."""
+        match self.strategy:
+            case Subscribe(topics):
+                return self.topic_datasets(topics)
+            case Assign(partitions):
+                return self.topic_datasets({partition.topic for partition in partitions})
+            case SubscribePattern():
+                return self.topic_datasets({partition.topic for partition in read_offset(offset)} if offset else ())
 
     def for_tasks(self) -> Self:
         """Return it without positions, which only the driver plans with: each partition has a copy."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from connectors.core.aws.access import AwsAccessOptions, check_access, region_from
 from connectors.core.errors import OptionError
@@ -67,6 +68,19 @@ class KinesisClientOptions(OutageOptions, AwsAccessOptions):
         """When the service is given up: by ``numRetries`` where it is given, else by ``retryTimeout``."""
         rule = replace(super(KinesisClientOptions, self).outage_rule, cap_seconds=self.max_retry_interval)
         return rule if self.num_retries is None else replace(rule, attempts=self.num_retries, option="numRetries")
+
+    def stream_datasets(self, streams: Iterable[str]) -> list[tuple[str, str]]:
+        """Return streams, by name or ARN, as OpenLineage's Spark integration names those of awslabs' connector.
+
+        None without a region, as where only a profile knows it.
+        """
+        if self.endpoint_url is None and self.region is None:
+            return []
+        suffix = ".cn" if (self.region or "").startswith("cn-") else ""
+        url = urlsplit(self.endpoint_url or f"https://kinesis.{self.region}.amazonaws.com{suffix}")
+        host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+        port = "" if url.port in {None, 80, 443} else f":{url.port}"
+        return [(f"kinesis://{host}{port}", stream.rpartition("/")[2]) for stream in streams]
 
 
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:

@@ -43,6 +43,10 @@ class KinesisWriteOptions(KinesisClientOptions):
         aliases=("aggregationEnabled", "kinesis.sink.aggregationEnabled"),
     )
 
+    def datasets(self) -> list[tuple[str, str]]:
+        """Return the stream as OpenLineage names datasets; none if a column names streams."""
+        return [] if self.stream is None else self.stream_datasets([self.stream])
+
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
     """Parse the options of a sink; ``environ`` is the driver's, for secrets and the region.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import (
@@ -249,6 +249,10 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     """Derived: where a new query begins; LATEST or TRIM when not given."""
     end: ShardPositions = field(default=ShardPositions(LATEST))
     """Derived: where a batch read ends."""
+
+    def datasets(self, _: Any = None) -> list[tuple[str, str]]:
+        """Return the streams as OpenLineage names datasets."""
+        return self.stream_datasets(self.streams)
 
 
 def parse_read_options(

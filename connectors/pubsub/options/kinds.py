@@ -45,6 +45,12 @@ def full_path(project: str | None, collection: str, name: str) -> str:
     return name if name.startswith("projects/") else f"projects/{project}/{collection}/{name}"
 
 
+def dataset_of(path: str) -> tuple[str, str]:
+    """Return a topic or a subscription, by its full path, as OpenLineage names datasets."""
+    _, project, collection, name = path.split("/")
+    return "pubsub", f"{collection.removesuffix('s')}:{project}:{name}"
+
+
 def resource(collection: str, *, several: bool = False) -> Kind[str]:
 
     def parse(text: str) -> str:

@@ -11,7 +11,7 @@ from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BYTES, Kind
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, connection_transport
-from connectors.pubsub.options.kinds import ATTRIBUTE, TOPIC, full_path, project_required
+from connectors.pubsub.options.kinds import ATTRIBUTE, TOPIC, dataset_of, full_path, project_required
 
 _ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
 
@@ -60,6 +60,10 @@ class PubSubWriteOptions(PubSubClientOptions):
     @property
     def topic(self) -> str | None:
         return None if self.topic_id is None else full_path(self.project_id, "topics", self.topic_id)
+
+    def datasets(self) -> list[tuple[str, str]]:
+        """Return the topic as OpenLineage names datasets; none if a column names topics."""
+        return [] if self.topic is None else [dataset_of(self.topic)]
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubWriteOptions:

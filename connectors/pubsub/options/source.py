@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from connectors.core.options.declaration import conflict, option, refined
 from connectors.core.options.kinds import INTEGER, SECRET, STRING, Secret, choice
@@ -26,6 +26,7 @@ from connectors.pubsub.options.kinds import (
     check_batch,
     check_credentials,
     check_subscriptions,
+    dataset_of,
     deletion_refused,
     full_path,
     resource,
@@ -152,6 +153,11 @@ class PubSubReadOptions(PubSubClientOptions, SpoolOptions):
         """The full paths of all subscriptions, sorted: the spool stores their indexes, whatever the order here."""
         names = self.subscription_id.split(",")
         return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
+
+    def datasets(self, _: Any = None) -> list[tuple[str, str]]:
+        """Return the subscriptions, and the topic that the options name, as OpenLineage names datasets."""
+        paths = self.subscriptions if self.topic is None else (*self.subscriptions, self.topic)
+        return [dataset_of(path) for path in paths]
 
     def alone(self, subscription: str) -> Self:
         return dataclasses.replace(self, subscription_id=subscription)
