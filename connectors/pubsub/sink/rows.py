@@ -384,13 +384,15 @@ def _attributes(column: pa.Array, replaced: str) -> _Attributes:
 def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
     check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
     keys, values = attributes.keys, attributes.values
+    # Google's own clients publish a trace context under such keys, and a row may pass it on.
+    reserved = _bools(pc.starts_with(keys, "goog")) & ~_bools(pc.starts_with(keys, "googclient_"))
     key_bytes, value_bytes = lengths(keys), lengths(pc.fill_null(values, ""))
     for bad, reason in (
         (_not_utf8(keys), "the key {} of an attribute is not UTF-8"),
         (_not_utf8(values), "the attribute {} is not UTF-8"),
         (key_bytes == 0, "an attribute has an empty key"),
         (key_bytes > _MAX_KEY_BYTES, f"the key {{}}... has more than {_MAX_KEY_BYTES} bytes"),
-        (_bools(pc.starts_with(keys, "goog")), "the key {} begins with goog, which is reserved"),
+        (reserved, "the key {} begins with goog, which is reserved"),
         (_bools(pc.is_null(values)), "the attribute {} is null"),
         (
             value_bytes > MAX_VALUE_BYTES,

@@ -207,7 +207,9 @@ def _check_attributes(attributes: ProtoMessage) -> None:
         message = f"A message has at most {_MAX_ATTRIBUTES} attributes, not {len(attributes)}."
         raise _invalid(message)
     for key, value in attributes.items():
-        if not key or key.startswith("goog") or len(key.encode()) > _MAX_ATTRIBUTE_KEY_BYTES:
+        # Google's clients put a trace context under keys that begin with googclient_.
+        is_reserved = key.startswith("goog") and not key.startswith("googclient_")
+        if not key or is_reserved or len(key.encode()) > _MAX_ATTRIBUTE_KEY_BYTES:
             message = (
                 f"Invalid attribute key {key[:40]!r}: 1 to {_MAX_ATTRIBUTE_KEY_BYTES} bytes, not starting with goog."
             )

@@ -155,6 +155,7 @@ def test_a_message_that_just_fits_stands_alone_and_one_byte_more_is_a_bad_row() 
     [
         ((b"x", {"": "v"}, None), "empty key"),
         ((b"x", {"googly": "v"}, None), "'googly' begins with goog"),
+        ((b"x", {"googclient": "v"}, None), "'googclient' begins with goog"),
         ((b"x", {"k" * 257: "v"}, None), "more than 256 bytes"),
         ((b"x", {"key": "v" * 1025}, None), "'key' has more than 1024 bytes"),
         ((b"x", {"key": "é" * 513}, None), "'key' has more than 1024 bytes"),
@@ -212,6 +213,12 @@ def test_values_at_the_limits_are_legal() -> None:
     attributes = {f"k{number}": "v" for number in range(98)} | {"k" * 256: "v" * 1024}
     [request] = parsed([batch((b"", attributes, "k" * 1024))])
     assert len(request.messages[0].attributes) == 100
+
+
+def test_the_trace_context_of_googles_clients_passes_though_it_begins_with_goog() -> None:
+    attributes = {"googclient_traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "googclient_tracestate": "a=b"}
+    [request] = parsed([batch((b"x", attributes, None))])
+    assert attributes_of(request.messages[0]).items() >= attributes.items()
 
 
 def test_the_first_of_several_bad_rows_is_named() -> None:
