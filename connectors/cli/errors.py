@@ -87,4 +87,4 @@ def named_errors(*, json: bool = False, extra: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         if not extra or error.name is None or error.name.startswith("connectors"):
             raise
-        fail(packages_missing([error.name], "this command", extra), json=json)
+        fail(packages_missing([error.name], "this command", extra, executors=False), json=json)

@@ -176,10 +176,13 @@ def missing_source(source_format: str, missing: list[str], extra: str) -> type[D
     return MissingSource
 
 
-def install_advice(extra: str) -> str:
-    """Return the instruction that installs an extra, or several with commas between, wherever the pack needs it."""
+def install_advice(extra: str, *, executors: bool = True) -> str:
+    """Return the instruction that installs an extra, or several with commas between, wherever the pack needs it.
+
+    `executors`: whether executors need it too, unless the extra is never for them.
+    """
     names = extra.split(",")
-    where = "" if _NOT_ON_EXECUTORS.intersection(names) else ", here and on every executor"
+    where = ", here and on every executor" if executors and not _NOT_ON_EXECUTORS.intersection(names) else ""
     return f"Install the extra{'s' * (len(names) > 1)} {' and '.join(names)}: {install_command(extra)}{where}."
 
 
@@ -205,10 +208,9 @@ def spark_imports(where: str) -> Iterator[None]:
         ) from None
 
 
-def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
-    return ConnectorError(
-        "PACKAGES_MISSING", f"These packages are not installed: {', '.join(missing)}", where, install_advice(extra)
-    )
+def packages_missing(missing: Iterable[str], where: str, extra: str, *, executors: bool = True) -> ConnectorError:
+    advice = install_advice(extra, executors=executors)
+    return ConnectorError("PACKAGES_MISSING", f"These packages are not installed: {', '.join(missing)}", where, advice)
 
 
 @contextlib.contextmanager

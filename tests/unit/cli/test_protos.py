@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.core.formats import install_advice
+from connectors.core.formats import install_command
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.worker import schema_of
@@ -76,7 +76,8 @@ def test_without_its_extra_the_command_says_which_one_it_needs(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        f"[PACKAGES_MISSING] These packages are not installed: grpc_tools (this command). {install_advice('protos')}\n"
+        "[PACKAGES_MISSING] These packages are not installed: grpc_tools (this command). "
+        f"Install the extra protos: {install_command('protos')}.\n"
     )
 
 
