@@ -152,6 +152,24 @@ def test_kafka_on_a_real_broker_writes_exactly_once_and_removes_its_topics(tmp_p
     assert (result["left_behind"], topics, groups) == ([], [], [])
 
 
+def test_the_broker_to_try_things_on_creates_a_topic_that_is_written_to() -> None:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    from confluent_kafka import Producer  # noqa: PLC0415 - as above
+
+    with subprocess.Popen([str(ROOT / "dev"), "broker"], stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            address = next(line for line in broker.stdout if line.startswith("listening on ")).split()[-1]
+            delivered: list[object] = []
+            producer = Producer({"bootstrap.servers": address, "topic.metadata.propagation.max.ms": 5000})
+            producer.produce("orders", b"order 1", on_delivery=lambda error, _: delivered.append(error))
+            producer.flush(30)
+        finally:
+            broker.terminate()
+    assert delivered == [None]
+
+
 @pytest.mark.long
 def test_kafka_in_topics_that_were_there_counts_its_own_records_and_removes_none(tmp_path: Path, seed: int) -> None:
     if reason := find_broker().reason:
