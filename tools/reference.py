@@ -457,6 +457,7 @@ def _protobuf() -> str:
             "            messageClass=None, schemaRegistry=None, engine='auto')",
             "```",
             "",
+            "[Build the descriptor set](../how-to/descriptor-sets.md) with `connectors protos build`.",
             "For Spark SQL see `register_sql` in [the Python reference](python.md) and",
             "[its how-to](../how-to/descriptor-sets.md#in-spark-sql).",
             "",
