@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
-from pyspark.sql.types import DataType, IntegerType, StructType
 
 from connectors.core.errors import OptionError
 from connectors.core.functions.calls import active_session, function_of, is_case_sensitive
@@ -69,7 +68,30 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     plain, registry = _split(options, subject, schemaRegistryAddress, schemaRegistry, "from_json_registry")
-    parsed = _options(plain)
+    call, parsed, _ = decode_call(schema, plain, registry, is_key=isKey, fields=fields)
+    message = F.col(data) if isinstance(data, str) else data
+    read = function_of(call, call.kind, active_session(), headers=headers is not None)
+    prefix = F.substring(message, 1, PREFIX_BYTES)
+    frame = read(prefix) if headers is None else read(prefix, headers)
+    decoded = decoded_messages(message, frame, call, parsed)
+    if call.error_column:
+        decoded = F.when(message.isNotNull(), decoded)
+    return named(decoded, "from_json_registry", data)
+
+
+def decode_call(
+    schema: str | None,
+    options: Mapping[str, str],
+    registry: RegistryOptions | None,
+    *,
+    is_key: bool = False,
+    fields: Sequence[str] | None = None,
+) -> tuple[FrameCall, JsonOptions, Documents]:
+    """Return what reads the frames, the options, and the schema of the columns; without a registry there is no frame.
+
+    `decoded_messages` makes values of what the call returns.
+    """
+    parsed = dataclasses.replace(parse_json_options(options), case_sensitive=is_case_sensitive())
     documents, reader = _reader_of(registry, schema)
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
     if fields is not None:
@@ -78,9 +100,8 @@ def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from
         what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
         raise not_supported(what, "Give the columns a schema of their own with {} for these, so that they are VARIANT.")
     _check_corrupt_record(column, parsed)
-    call = FrameCall(column, registry, isKey, parsed.permissive, parsed.error_column, parsed.error_details, reader)
-    message = F.col(data) if isinstance(data, str) else data
-    return named(_decoded(message, call, parsed, headers), "from_json_registry", data)
+    call = FrameCall(column, registry, is_key, parsed.permissive, parsed.error_column, parsed.error_details, reader)
+    return call, parsed, documents
 
 
 def to_json_registry(
@@ -122,24 +143,19 @@ def to_json_registry(
     return named(F.concat(frame, written), "to_json_registry", data)
 
 
-def _decoded(message: Column, call: FrameCall, options: JsonOptions, headers: ColumnOrName | None) -> Column:
-    kind: DataType = IntegerType()
-    if call.error_column:
-        kind = StructType().add("value", kind).add("error", "string")
-        kind = kind.add("schema", "string") if call.details else kind
-    read = function_of(call, kind, active_session(), headers=headers is not None)
-    prefix = F.substring(message, 1, PREFIX_BYTES)
-    frame = read(prefix) if headers is None else read(prefix, headers)
+def decoded_messages(message: Column, frame: Column, call: FrameCall, options: JsonOptions) -> Column:
+    """Return the values of messages, or with an error column STRUCT<value, error>, by what the call has returned."""
     begin = frame.getField("value") if call.error_column else frame
     payload = F.substring(message, begin + 1, F.length(message)).cast("string")
     text = F.try_validate_utf8(payload) if options.permissive else F.validate_utf8(payload)
     if not call.error_column:
         return decoded_json(text, call.column, options)
     facts = {name: frame.getField(name) for name in (("error", "schema") if call.details else ("error",))}
-    return F.when(message.isNotNull(), decoded_json(text, call.column, options, facts, call.registry.named_subject))
+    subject = None if call.registry is None else call.registry.named_subject
+    return decoded_json(text, call.column, options, facts, subject)
 
 
-def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents, Migrations | None]:
+def _reader_of(registry: RegistryOptions | None, schema: str | None) -> tuple[Documents, Migrations | None]:
     """Return the schema of the columns: the one given, else the latest of the subject."""
     if schema is None:
         latest = _latest(registry, "Give the subject, or the schema of the columns as schema.")
@@ -153,8 +169,8 @@ def _reader_of(registry: RegistryOptions, schema: str | None) -> tuple[Documents
     return parse_schemas(schema), None
 
 
-def _latest(registry: RegistryOptions, action: str, *, writing: bool = False) -> RegisteredSchema:
-    if registry.named_subject is None:
+def _latest(registry: RegistryOptions | None, action: str, *, writing: bool = False) -> RegisteredSchema:
+    if registry is None or registry.named_subject is None:
         raise OptionError("OPTION_MISSING", "The option schema.registry.subject is required", "schemaRegistry", action)
     return registry_of(registry).latest(registry.named_subject, writing=writing)
 
@@ -172,11 +188,6 @@ def _split(
         what = "The function needs the registry that the messages were written with"
         raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
     return plain, parse_registry_options(registry)
-
-
-def _options(raw: Mapping[str, str]) -> JsonOptions:
-    """Return the options, with what the session's configuration says."""
-    return dataclasses.replace(parse_json_options(raw), case_sensitive=is_case_sensitive())
 
 
 def _check_corrupt_record(column: JsonColumn, options: JsonOptions) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.functions.bad_rows import Decoded, binary_column, error_texts, text_column, with_errors
 from connectors.core.functions.columns import bitmap, struct_array, validity_of
@@ -31,6 +32,7 @@ class FrameCall:
 
     Attributes:
         column: what is read; a writer's schema by which it would be taken for something else makes bad rows.
+        registry: where the schemas of frames are; without it messages have no frame.
         is_key: whether headers are searched for the id of the key's schema.
         reader: which schema of the registry `column` is from, if it is from one.
     """
@@ -39,7 +41,7 @@ class FrameCall:
     encodes: ClassVar = False
 
     column: JsonColumn
-    registry: RegistryOptions
+    registry: RegistryOptions | None
     is_key: bool = False
     permissive: bool = True
     error_column: bool = False
@@ -49,9 +51,7 @@ class FrameCall:
     def __call__(self, prefixes: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Return the places, or with `error_column` STRUCT<value, error>, or with `details` that and the schema."""
         column = binary_column(prefixes, self.function)
-        reader = _readers.get(self, lambda: FrameReader(self, registry_of(self.registry)))
-        frames = find_frames(column, headers, is_key=self.is_key)
-        decoded = reader.decode(column, frames)
+        frames, decoded = self._places(column, headers)
         if decoded.errors and not self.permissive:
             row = min(decoded.errors)
             raise JsonDataError(
@@ -68,6 +68,25 @@ class FrameCall:
         named = schemas.take(pa.array(frames.which, mask=frames.which < 0))
         kind = pa.struct([*both.type, pa.field("schema", pa.string())])
         return struct_array(kind, [both.field(0), both.field(1), named], len(column), bitmap(validity_of(column)))
+
+    @property
+    def kind(self) -> DataType:
+        """The type of what it returns."""
+        if not self.error_column:
+            return IntegerType()
+        names = ("error", "schema") if self.details else ("error",)
+        return StructType([StructField("value", IntegerType()), *(StructField(name, StringType()) for name in names)])
+
+    def _places(self, column: pa.BinaryArray, headers: pa.Array | None) -> tuple[Frames, Decoded]:
+        if self.registry is None:
+            valid = validity_of(column)
+            nothing = np.full(len(column), -1, np.int64)
+            begin = pa.array(np.zeros(len(column), np.int32), mask=~valid)
+            return Frames(column, nothing, nothing), Decoded(begin, {})
+        registry = self.registry
+        reader = _readers.get(self, lambda: FrameReader(self, registry_of(registry)))
+        frames = find_frames(column, headers, is_key=self.is_key)
+        return frames, reader.decode(column, frames)
 
 
 class FrameReader:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.protobuf import functions as jvm_functions
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, DataType
 
 from connectors.core.errors import OptionError
 from connectors.core.functions.calls import active_session, function_of, is_case_sensitive, session_value
@@ -103,7 +103,31 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     return convert(data) if headers is None else convert(data, headers)
 
 
-def _decoder(
+def _decoder(*arguments: Any, headers: bool, is_key: bool = False) -> Callable[..., Column]:
+    call, result = _decode_call(*arguments, headers=headers, is_key=is_key)
+    return function_of(call, result, active_session(), headers=headers)
+
+
+def decode_call(  # noqa: PLR0913 - those of from_protobuf
+    message: MessageName = None,
+    path: str | None = None,
+    options: Mapping[str, str] | None = None,
+    data: bytes | bytearray | None = None,
+    *,
+    message_class: type[Message] | None = None,
+    schema_registry: Mapping[str, str] | None = None,
+    headers: bool = False,
+    is_key: bool = False,
+    fields: Sequence[str] | None = None,
+    engine: str = "auto",
+) -> tuple[DecodeCall, DataType]:
+    """Return the call for the arguments of `from_protobuf`, which Spark's own function does not run, and its type."""
+    parsed, chosen = _checked("from_protobuf", (message, path, options, data), engine, own=True)
+    source = message, path, data, message_class
+    return _decode_call(parsed, chosen, schema_registry, source, fields, headers=headers, is_key=is_key)
+
+
+def _decode_call(
     parsed: ProtobufOptions,
     chosen: Engine,
     schema_registry: Mapping[str, str] | None,
@@ -111,8 +135,8 @@ def _decoder(
     fields: Sequence[str] | None,
     *,
     headers: bool,
-    is_key: bool = False,
-) -> Callable[..., Column]:
+    is_key: bool,
+) -> tuple[DecodeCall, DataType]:
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
         if not registry.uses_confluent and (headers or is_key):
@@ -127,8 +151,7 @@ def _decoder(
     result = parsed.result_type((plan if columns is None else select_fields(plan, columns)).spark_type)
     needed = _needed_files(descriptors, message, parsed)
     reader = None if registered is None else registered.migrations
-    call = DecodeCall(needed, message, parsed, columns, chosen, registry, is_key, reader)
-    return function_of(call, result, active_session(), headers=headers)
+    return DecodeCall(needed, message, parsed, columns, chosen, registry, is_key, reader), result
 
 
 def to_protobuf(
@@ -165,9 +188,28 @@ def to_protobuf(
     return _encoder(parsed, chosen, schemaRegistry, source)(data)
 
 
-def _encoder(
+def _encoder(*arguments: Any) -> Callable[..., Column]:
+    return function_of(_encode_call(*arguments), BinaryType(), active_session())
+
+
+def encode_call(
+    message: MessageName = None,
+    path: str | None = None,
+    options: Mapping[str, str] | None = None,
+    data: bytes | bytearray | None = None,
+    *,
+    message_class: type[Message] | None = None,
+    schema_registry: Mapping[str, str] | None = None,
+    engine: str = "auto",
+) -> EncodeCall:
+    """Return the call for the arguments of `to_protobuf`, which Spark's own function does not run."""
+    parsed, chosen = _checked("to_protobuf", (message, path, options, data), engine, own=True)
+    return _encode_call(parsed, chosen, schema_registry, (message, path, data, message_class))
+
+
+def _encode_call(
     parsed: ProtobufOptions, chosen: Engine, schema_registry: Mapping[str, str] | None, source: _Source
-) -> Callable[..., Column]:
+) -> EncodeCall:
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
         what = "to_protobuf cannot write Confluent frames without a schema id"
@@ -177,8 +219,7 @@ def _encoder(
         raise OptionError("OPTION_CONFLICT", what, "to_protobuf", "Register it, and leave the option out.")
     descriptors, message, frame = _written(registry, *source)
     _log_engine("to_protobuf", message, chosen, "")
-    call = EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
-    return function_of(call, BinaryType(), active_session())
+    return EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
 
 
 def register_sql(  # noqa: PLR0913 - those of from_protobuf

@@ -19,5 +19,5 @@ class Call(Protocol):
     encodes: ClassVar[bool]
 
     def __call__(self, *columns: Any, **others: Any) -> pa.Array:
-        """Convert a column; a decoder may take the column of Kafka's headers too."""
+        """Convert a column; a decoder may take Kafka's headers too, and a column of types."""
         ...

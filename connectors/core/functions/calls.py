@@ -39,9 +39,11 @@ def is_case_sensitive() -> bool:
 
 
 def function_of(
-    call: Call, kind: DataType, session: SparkSession | None, *, headers: bool = False
+    call: Call, kind: DataType, session: SparkSession | None, *, headers: bool = False, types: bool = False
 ) -> Callable[..., Column]:
     """Return Spark's function for a call, with the result type `kind`; the same one for the same call.
+
+    It takes the column of messages or values, then that of Kafka's `headers`, then a column of `types` as strings.
 
     Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
     would be one for each batch. The file is of a Spark context, so no other one gets the function. Through Spark
@@ -54,15 +56,18 @@ def function_of(
     def convert_with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
         return call(messages, kafka_headers)
 
-    function: Any = convert_with_headers if headers else convert
+    def convert_with_both(messages: pa.Array, kafka_headers: pa.Array, types_column: pa.Array) -> pa.Array:
+        return call(messages, kafka_headers, types_column)
+
+    function: Any = (convert, convert_with_headers, convert_with_both)[headers + types]
     function.__name__ = call.function
 
     def make() -> Callable[..., Column]:
         arrow_udf: Any = getattr(spark_functions, "arrow_udf", None)  # Spark 4.0 has none
         if arrow_udf is None:
-            return RowFunction(call) if call.encodes else PandasFunction(call, kind, headers=headers)
+            return RowFunction(call) if call.encodes else PandasFunction(call, kind, headers=headers, types=types)
         made: Callable[..., Column] = arrow_udf(function, kind)
         return made
 
     context = classic_context(session)
-    return make() if context is None else _functions.get((context.applicationId, call, headers), make)
+    return make() if context is None else _functions.get((context.applicationId, call, headers, types), make)

@@ -80,18 +80,19 @@ class PandasFunction:
         call: decodes.
         kind: the type of the result.
         headers: whether it takes the column of Kafka's headers too.
+        types: whether it takes a column of types too, which are strings.
 
     Raises:
         ConnectorError: PACKAGES_MISSING, without pandas; where a worker has none, the query ends with it.
     """
 
-    def __init__(self, call: Call, kind: DataType, *, headers: bool) -> None:
+    def __init__(self, call: Call, kind: DataType, *, headers: bool, types: bool = False) -> None:
         self._name = call.function
         pandas = _Pandas(self._name)
         wrapped = StructType([StructField(_VALUE, kind)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
-            self._wrapped: Any = pandas_udf(_decoding(call, pandas, headers=headers), wrapped, PandasUDFType.SCALAR)
+            self._wrapped: Any = pandas_udf(_decoding(call, pandas, headers=headers, types=types), wrapped, PandasUDFType.SCALAR)
 
     def __call__(self, *columns: ColumnOrName) -> Column:
         return named(self._wrapped(*columns).getField(_VALUE), self._name, *columns)
@@ -114,21 +115,25 @@ def named(column: Column, function: str, *arguments: ColumnOrName) -> Column:
     return column.alias(f"{function}({', '.join(texts)})")
 
 
-def _decoding(call: Call, pandas: _Pandas, *, headers: bool) -> Any:
+def _decoding(call: Call, pandas: _Pandas, *, headers: bool, types: bool) -> Any:
     """Return the function of pandas columns; Spark takes the number of its parameters from its signature."""
 
-    def decode(messages: Any, *headers_columns: Any) -> Any:
-        columns = [pa.array([kafka_headers(row) for row in column], _HEADERS) for column in headers_columns]
+    def decode(messages: Any, *others: Any) -> Any:
+        columns = [pa.array([kafka_headers(row) for row in column], _HEADERS) for column in others[:headers]]
+        columns += [pa.array(column, pa.string(), from_pandas=True) for column in others[headers:]]
         decoded = call(pa.array(messages, pa.binary(), from_pandas=True), *columns)
         return pandas.frame(decoded)
-
-    def decode_with_headers(messages: Any, headers_column: Any) -> Any:
-        return decode(messages, headers_column)
 
     def decode_alone(messages: Any) -> Any:
         return decode(messages)
 
-    return decode_with_headers if headers else decode_alone
+    def decode_with_one(messages: Any, other: Any) -> Any:
+        return decode(messages, other)
+
+    def decode_with_both(messages: Any, headers_column: Any, types_column: Any) -> Any:
+        return decode(messages, headers_column, types_column)
+
+    return (decode_alone, decode_with_one, decode_with_both)[headers + types]
 
 
 def kafka_headers(row: Any) -> list[dict[str, Any]] | None:
