@@ -33,6 +33,7 @@ _PAGES: Final = {
     "protobuf": "Errors of from_protobuf and to_protobuf",
     "avro": "Errors of from_avro and to_avro",
     "json": "Errors of from_json_registry",
+    "mixed": "Errors of from_mixed and to_mixed",
     "registry": "Errors of schema registries",
     "tools": "Errors of the doctor, commands and observers",
 }
@@ -47,6 +48,7 @@ _GROUPS: Final = (
     "protobuf",
     "avro",
     "json",
+    "mixed",
     "registry",
     "observe",
     "doctor",

@@ -18,6 +18,7 @@ PUBLIC_MODULES = (
     "connectors.avro",
     "connectors.json",
     "connectors.protobuf",
+    "connectors.mixed",
     "connectors.bad_records",
     "connectors.observe",
     "connectors.spool",

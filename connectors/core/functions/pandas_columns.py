@@ -92,7 +92,8 @@ class PandasFunction:
         wrapped = StructType([StructField(_VALUE, kind)])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # asks for type hints, for which the driver would load pandas
-            self._wrapped: Any = pandas_udf(_decoding(call, pandas, headers=headers, types=types), wrapped, PandasUDFType.SCALAR)
+            decoding = _decoding(call, pandas, headers=headers, types=types)
+            self._wrapped: Any = pandas_udf(decoding, wrapped, PandasUDFType.SCALAR)
 
     def __call__(self, *columns: ColumnOrName) -> Column:
         return named(self._wrapped(*columns).getField(_VALUE), self._name, *columns)

@@ -1,0 +1,221 @@
+"""`from_mixed` and `to_mixed` as column functions: several record types in one topic, of any format.
+
+Each type is decoded and encoded by the code of its own function, such as `from_avro`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql.types import StringType, StructField, StructType
+
+from connectors.core.errors import OptionError
+from connectors.core.functions.calls import active_session, function_of
+from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
+from connectors.core.functions.pandas_columns import named
+from connectors.core.options.declaration import option, parse_options
+from connectors.mixed.errors import MixedAnalysisError
+from connectors.mixed.members import Reading, Spec, illegal, parse_members, reading_of
+from connectors.mixed.selection import By
+from connectors.mixed.worker import TYPE, MixedCall
+from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
+from connectors.registry.lookups import context_of
+from connectors.registry.subjects import SubjectNames, SubjectOptions
+
+if TYPE_CHECKING:
+    from connectors.core.processes.spark import ColumnOrName
+
+_STRATEGY: Final = "subject.name.strategy"
+_TOPIC: Final = "topic"
+
+
+def _mode_unsupported() -> MixedAnalysisError:
+    what = "The function from_mixed doesn't support the DROPMALFORMED mode"
+    return MixedAnalysisError("PARSE_MODE_UNSUPPORTED", what, "from_mixed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedOptions(BadRowOptions):
+    """The options of `from_mixed` about bad rows, which are those of all types."""
+
+    mode: Mode = option(
+        "mode",
+        mode_kind(_mode_unsupported),
+        "FAILFAST ends the query at a message that cannot be read, or is of no member's type; PERMISSIVE gives NULL.",
+        default="FAILFAST",
+    )
+
+
+def from_mixed(
+    data: ColumnOrName,
+    members: Mapping[str, Mapping[str, Any]],
+    by: str | Column = "recordName",
+    options: Mapping[str, str] | None = None,
+    *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    headers: ColumnOrName | None = None,
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
+) -> Column:
+    """Convert a BINARY column of messages of several types into STRUCT<type STRING, a column for each type>.
+
+    ``type`` is the name of the member that the message is of. The column of that name has its value, and all others
+    are NULL. NULL stays NULL.
+
+    Args:
+        data: the column, or its name.
+        members: for each type a name and a dictionary: its ``format``, which is avro, protobuf or json; the arguments
+            of `from_avro`, `from_protobuf` or `from_json_registry` that say what its columns are, such as ``subject``,
+            ``jsonFormatSchema``, ``messageName`` or ``fields``; ``options`` of its own, such as
+            ``recursiveFieldMaxDepth``; and what selects it: ``recordName`` or ``schemaIds``, one or a list. No member
+            can be called ``type``.
+        by: what says which type a message is of. ``recordName``: the record of the schema that the frame names, which
+            is the full name in Avro, that of the message in protobuf and the title in JSON Schema; a member without
+            ``recordName`` has that of its columns' schema. ``schemaId``: the id in the frame. Or a column of strings,
+            such as ``F.col("attributes")["type"]``: its value is the name of a member, or its ``recordName``.
+        options: ``mode`` and ``on.error`` as in `from_avro`, for all types. With ``subject.name.strategy`` and
+            ``topic``, as in `to_avro`, a member that has only a ``recordName`` gets its columns from the subject of
+            that record. The strategy is TopicRecordNameStrategy with a topic, and else RecordNameStrategy.
+        schemaRegistry: the registry of all members, as in `from_avro`. If a column selects, a member may have one of
+            its own, or none.
+        headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
+        isKey: whether `data` is the key of the records.
+
+    Raises:
+        MixedAnalysisError: a member, or what selects it, is not valid.
+        OptionError: an option is unknown or not valid.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject.
+    """
+    selector = _selector(by)
+    with_headers = headers is not None
+    call, readings = decode_call(
+        members, selector, options, schema_registry=schemaRegistry, headers=with_headers, is_key=isKey
+    )
+    fields = [StructField(TYPE, StringType()), *(StructField(one.member.name, one.kind) for one in readings)]
+    kind = call.options.result_type(StructType(fields))
+    typed = selector is By.COLUMN
+    convert = function_of(call, kind, active_session(), headers=with_headers, types=typed)
+    messages = F.col(data) if isinstance(data, str) else data
+    others = [one for one in (headers, by if typed else None) if one is not None]
+    return named(_finished(messages, convert(messages, *others), readings, call.options), "from_mixed", data)
+
+
+def decode_call(
+    members: Mapping[str, Mapping[str, Any]],
+    by: By,
+    options: Mapping[str, str] | None = None,
+    *,
+    schema_registry: Mapping[str, str] | None = None,
+    headers: bool = False,
+    is_key: bool = False,
+) -> tuple[MixedCall, list[Reading]]:
+    """Return the call for the arguments of `from_mixed`, and how each member is read."""
+    subjects, rest = _subjects(options, "from_mixed", (_STRATEGY, _TOPIC))
+    parsed = parse_call_options(MixedOptions, rest, "from_mixed")
+    specs = parse_members(members, schema_registry, subjects, "from_mixed", is_key=is_key)
+    registry = _registry_of(by, members, schema_registry, specs)
+    readings = [reading_of(one, by, parsed, headers=headers, is_key=is_key) for one in specs]
+    _check_keys(readings)
+    return MixedCall(tuple(one.member for one in readings), by, parsed, registry, headers, is_key), readings
+
+
+def _finished(messages: Column, read: Column, readings: Sequence[Reading], options: BadRowOptions) -> Column:
+    """Return the column with what Spark decodes itself, which is JSON."""
+    if all(reading.finish is None for reading in readings):
+        return read
+    values = read.getField("value") if options.error_column else read
+    parts = {}
+    for reading in readings:
+        if reading.finish is not None:
+            frame = values.getField(reading.member.name)  # NULL for messages of other types
+            parts[reading.member.name] = F.when(frame.isNotNull(), reading.finish(messages, frame))
+    # Each is evaluated once, although both its value and its error are used.
+    bound = F.struct(read.alias("read"), *(part.alias(f"part{place}") for place, part in enumerate(parts.values())))
+
+    def finished(row: Column) -> Column:
+        read = row.getField("read")
+        worker = read.getField("value") if options.error_column else read
+        decoded = {name: row.getField(f"part{place}") for place, name in enumerate(parts)}
+        errors = [part.getField("error") for part in decoded.values()] if options.permissive else []
+        if options.permissive:
+            decoded = {name: part.getField("value") for name, part in decoded.items()}
+        names = [reading.member.name for reading in readings]
+        columns = [decoded[name] if name in decoded else worker.getField(name) for name in names]
+        whole = F.struct(
+            worker.getField(TYPE).alias(TYPE),
+            *(column.alias(name) for column, name in zip(columns, names, strict=True)),
+        )
+        good = worker.isNotNull()
+        for error in errors:
+            good = good & error.isNull()
+        value = F.when(good, whole)
+        if not options.error_column:
+            return value
+        error = F.coalesce(read.getField("error"), *errors)
+        return F.when(read.isNotNull(), F.struct(value.alias("value"), error.alias("error")))
+
+    from connectors.json.conversions import with_once  # noqa: PLC0415 - there is a member of JSON
+
+    return with_once(bound, finished)
+
+
+def _selector(by: str | Column) -> By:
+    if isinstance(by, Column):
+        return By.COLUMN
+    if by not in (By.RECORD_NAME, By.SCHEMA_ID):
+        action = 'Give recordName, schemaId, or a column, such as F.col("attributes")["type"].'
+        raise illegal(f"Types cannot be told by {by!r:.100}", "from_mixed, by", action)
+    return By(by)
+
+
+def _subjects(
+    options: Mapping[str, str] | None, function: str, names: Sequence[str]
+) -> tuple[SubjectOptions, dict[str, str]]:
+    """Return what names subjects, and all other options."""
+    raw = dict(options or {})
+    own = {key: raw.pop(key) for key in list(raw) if key.lower() in names}
+    if not any(key.lower() == _STRATEGY for key in own):
+        strategy = SubjectNames.TOPIC_RECORD if any(key.lower() == _TOPIC for key in own) else SubjectNames.RECORD
+        own[_STRATEGY] = strategy.value
+    return parse_options(SubjectOptions, own, os.environ, function), raw
+
+
+def _registry_of(
+    selector: By,
+    members: Mapping[str, Mapping[str, Any]],
+    registry: Mapping[str, str] | None,
+    specs: Sequence[Spec],
+) -> AnyRegistryOptions | None:
+    """Return the registry whose frames say what a message is, in the context of the members' subjects."""
+    if selector is not By.COLUMN:
+        own = [name for name, member in members.items() if "schemaRegistry" in member]
+        if own:
+            what = "A type has a registry of its own, so that an id in a frame does not say which registry has it"
+            raise illegal(what, f"from_mixed, {own[0]}", "Give schemaRegistry once, or select by a column.")
+        if registry is None:
+            what = f"Types are told by {selector}, and there is no registry"
+            raise OptionError("OPTION_MISSING", what, "from_mixed", "Give schemaRegistry, or a column as by.")
+    if registry is None:
+        return None
+    options = parse_schema_registry(registry)
+    if not options.uses_confluent:
+        return options
+    contexts = {context_of((one.registry or {}).get("subject")) for one in specs} - {None}
+    if len(contexts) > 1 and selector is not By.COLUMN:
+        raise illegal("The subjects are in several contexts", "from_mixed", "Select by a column.")
+    context = next(iter(contexts)) if len(contexts) == 1 else None
+    return options if context is None else parse_schema_registry({**registry, "subject": str(context)})
+
+
+def _check_keys(readings: Sequence[Reading]) -> None:
+    seen: dict[str, str] = {}
+    for reading in readings:
+        for key in reading.member.keys:
+            other = seen.setdefault(key, reading.member.name)
+            if other != reading.member.name:
+                what = f"Both {other} and {reading.member.name} are selected by {key!r:.100}"
+                raise illegal(what, "from_mixed", "Give each name or id to one of them.")

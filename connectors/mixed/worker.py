@@ -1,0 +1,196 @@
+"""Calls for topics with several record types: each message goes through the call of its member."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.core.errors import ConnectorError
+from connectors.core.functions.bad_rows import (
+    Decoded,
+    binary_column,
+    describe_bad_row,
+    error_texts,
+    text_column,
+    with_errors,
+)
+from connectors.core.functions.call import Call
+from connectors.core.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.functions.options import BadRowOptions
+from connectors.core.processes.pool import Cache
+from connectors.mixed.errors import UNKNOWN, MixedDataError
+from connectors.mixed.selection import By, Selection
+from connectors.registry.frames import Rows
+from connectors.registry.glue.options import AnyRegistryOptions
+from connectors.registry.kinds import origin_of
+
+TYPE: Final = "type"
+"""The field of the result that names the member."""
+_SELECTIONS: Final = 128  # calls whose selections a worker retains
+_ROW: Final = re.compile(r"row (\d+) of the batch")
+_selections: Final = Cache(_SELECTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the record types.
+
+    Attributes:
+        name: of its column.
+        call: of its format's function; with an error column unless bad rows end the query.
+        keys: the names, ids or values that select it.
+        finished_by_spark: whether the column is what `call` returns, with its errors, and Spark decodes the rest.
+    """
+
+    name: str
+    call: Call
+    keys: tuple[str, ...] = ()
+    finished_by_spark: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MixedCall:
+    """One `from_mixed`: returns STRUCT<type, a column for each member>, or with an error column that as a value.
+
+    Attributes:
+        registry: where the schemas of frames are; None if a column selects and messages have none.
+        headers: whether it gets Kafka's headers.
+        is_key: whether these are searched for the schema of the key.
+    """
+
+    function: ClassVar = "from_mixed"
+    encodes: ClassVar = False
+
+    members: tuple[Member, ...]
+    by: By
+    options: BadRowOptions
+    registry: AnyRegistryOptions | None = None
+    headers: bool = False
+    is_key: bool = False
+
+    def __call__(self, messages: pa.Array, *others: pa.Array) -> pa.Array:
+        """Decode a column, given with Kafka's headers and the column of types, if the call has them."""
+        column = binary_column(messages, self.function)
+        arrays = [other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other for other in others]
+        headers = arrays[0] if self.headers else None
+        which, unknown = self._selection.find(column, headers, arrays[-1] if self.by is By.COLUMN else None)
+        if unknown and not self.options.permissive:
+            row = min(unknown)
+            raise MixedDataError(UNKNOWN, "A message is of no member's type", self._describe(row, unknown[row], column))
+        rows = [np.flatnonzero(which == place) for place in range(len(self.members))]
+        parts = [self._decoded(member, rows[place], column, headers) for place, member in enumerate(self.members)]
+        valid, errors = which >= 0, []
+        columns = []
+        for member, chosen, part in zip(self.members, rows, parts, strict=True):
+            if self.options.permissive and not member.finished_by_spark:
+                errors.append((chosen, part.field("error")))
+                valid[chosen[validity_of(errors[-1][1])]] = False
+                part = part.field("value")  # noqa: PLW2901 - its error has been taken
+            columns.append(_spread(part, chosen, len(column)))
+        names = pa.array([member.name for member in self.members], pa.string())
+        columns = [names.take(pa.array(which, mask=which < 0)), *columns]
+        fields = zip((TYPE, *(member.name for member in self.members)), columns, strict=True)
+        kind = pa.struct([pa.field(name, array.type) for name, array in fields])
+        values = struct_array(kind, columns, len(column), bitmap(valid))
+        if not self.options.error_column:
+            return values
+        return with_errors(Decoded(values, {}), column, self._errors(unknown, errors, column, headers))
+
+    @property
+    def _selection(self) -> Selection:
+        def make() -> Selection:
+            keys = [member.keys for member in self.members]
+            permissive = self.options.permissive
+            return Selection(self.by, keys, self.registry, is_key=self.is_key, permissive=permissive)
+
+        selection: Selection = _selections.get(self, make)
+        return selection
+
+    def _decoded(self, member: Member, rows: Rows, column: pa.BinaryArray, headers: pa.Array | None) -> pa.Array:
+        whole = len(rows) == len(column)
+        taken = [array if whole else array.take(pa.array(rows)) for array in (column, headers) if array is not None]
+        try:
+            return member.call(*taken)
+        except ConnectorError as error:
+            match = _ROW.match(error.where)
+            if match is None:
+                raise
+            where = f"row {rows[int(match[1])]} of the batch{error.where[match.end() :]}"
+            raise type(error)(error.code, error.what, where, error.action) from None
+
+    def _describe(self, row: int, reason: str, column: pa.BinaryArray) -> str:
+        names = ", ".join(member.name for member in self.members)
+        return describe_bad_row(row, f"one of {names}", reason, column[row].as_py())
+
+    def _errors(
+        self,
+        unknown: dict[int, str],
+        others: Sequence[tuple[Rows, pa.Array]],
+        column: pa.BinaryArray,
+        headers: pa.Array | None,
+    ) -> pa.Array:
+        """Return the errors of all rows: of those of no member, and those of members."""
+        texts = error_texts(Decoded(column, unknown), column, lambda _: "")
+        if self.options.error_details:
+            # Of no subject: each member has its own.
+            origin = replace(origin_of(UNKNOWN, self.registry, is_key=self.is_key), subject=None)
+            errors = origin.details(texts, column, headers)
+        else:
+            errors = text_column(texts, len(column))
+        parts, source = [errors], np.arange(len(column))
+        for rows, array in others:
+            if array.null_count < len(array):
+                source[rows] = sum(len(part) for part in parts) + np.arange(len(rows))
+                parts.append(array)
+        return errors if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(source))
+
+
+def _spread(values: pa.Array, rows: Rows, count: int) -> pa.Array:
+    """Return a column with these values in these rows, and NULL in all others."""
+    if len(rows) == count:
+        return values
+    if not len(rows):
+        return pa.nulls(count, values.type)
+    source = np.full(count, -1, np.int64)
+    source[rows] = np.arange(len(rows))
+    return values.take(pa.array(source, mask=source < 0))
+
+
+@dataclass(frozen=True, slots=True)
+class MixedEncodeCall:
+    """One `to_mixed`, of a struct with a column for each member that is encoded in Python; the first that is not NULL.
+
+    Attributes:
+        members: a call of each column; `wrapped` ones take the column as the only field of a struct.
+    """
+
+    function: ClassVar = "to_mixed"
+    encodes: ClassVar = True
+
+    calls: tuple[Call, ...]
+    wrapped: tuple[bool, ...]
+
+    def __call__(self, structs: pa.Array) -> pa.BinaryArray:
+        if isinstance(structs, pa.ChunkedArray):
+            structs = structs.combine_chunks()
+        pending, source = np.ones(len(structs), np.bool_), np.full(len(structs), -1, np.int64)
+        parts: list[pa.Array] = []
+        for place, (call, wrapped) in enumerate(zip(self.calls, self.wrapped, strict=True)):
+            column = structs.field(place)
+            rows = np.flatnonzero(pending & validity_of(column))
+            if not len(rows):
+                continue
+            pending[rows] = False
+            source[rows] = sum(len(part) for part in parts) + np.arange(len(rows))
+            values = column if len(rows) == len(column) else column.take(pa.array(rows))
+            if wrapped:
+                values = struct_array(pa.struct([structs.type.field(place).with_name("value")]), [values], len(rows))
+            parts.append(call(values))
+        if not parts:
+            return pa.nulls(len(structs), pa.binary())
+        return pa.concat_arrays(parts).take(pa.array(source, mask=source < 0))
