@@ -7,6 +7,7 @@ from typing import Final
 from connectors.core.errors import ConnectorError
 from connectors.core.functions.bad_rows import FunctionAnalysisError
 
+SEVERAL: Final = "MIXED_TYPES_SEVERAL"
 UNKNOWN: Final = "MIXED_TYPE_UNKNOWN"
 
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import OptionError, declared_action
 from connectors.core.functions.calls import active_session, function_of
 from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
 from connectors.core.functions.pandas_columns import named
 from connectors.core.options.declaration import option, parse_options
-from connectors.mixed.errors import MixedAnalysisError
-from connectors.mixed.members import Reading, Spec, illegal, parse_members, reading_of
+from connectors.mixed.errors import SEVERAL, MixedAnalysisError
+from connectors.mixed.members import Reading, Spec, Writing, illegal, parse_members, reading_of, writing_of
 from connectors.mixed.selection import By
-from connectors.mixed.worker import TYPE, MixedCall
+from connectors.mixed.worker import TYPE, MixedCall, MixedEncodeCall
 from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
 from connectors.registry.lookups import context_of
 from connectors.registry.subjects import SubjectNames, SubjectOptions
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _STRATEGY: Final = "subject.name.strategy"
 _TOPIC: Final = "topic"
+_SEVERAL: Final = f"[{SEVERAL}] A row has values of several types"
 
 
 def _mode_unsupported() -> MixedAnalysisError:
@@ -114,13 +115,85 @@ def decode_call(
     is_key: bool = False,
 ) -> tuple[MixedCall, list[Reading]]:
     """Return the call for the arguments of `from_mixed`, and how each member is read."""
-    subjects, rest = _subjects(options, "from_mixed", (_STRATEGY, _TOPIC))
+    subjects, _, rest = _subjects(options, "from_mixed")
     parsed = parse_call_options(MixedOptions, rest, "from_mixed")
     specs = parse_members(members, schema_registry, subjects, "from_mixed", is_key=is_key)
     registry = _registry_of(by, members, schema_registry, specs)
     readings = [reading_of(one, by, parsed, headers=headers, is_key=is_key) for one in specs]
     _check_keys(readings)
     return MixedCall(tuple(one.member for one in readings), by, parsed, registry, headers, is_key), readings
+
+
+def to_mixed(
+    data: ColumnOrName,
+    members: Mapping[str, Mapping[str, Any]],
+    options: Mapping[str, str] | None = None,
+    *,
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    isKey: bool = False,  # noqa: N803 - as Confluent's clients call it
+) -> Column:
+    """Convert a STRUCT column with a column for each type into a BINARY column of messages; NULL stays NULL.
+
+    Each row is written as the type whose column is not NULL; a row in which all are NULL gives NULL, and one with two
+    values ends the query with MIXED_TYPES_SEVERAL. The struct may be that of `from_mixed`; its other fields, such as
+    ``type``, are not looked at. With the option ``schema.id.serializer=header`` the result is that of `to_avro`.
+
+    Args:
+        data: the column, or its name.
+        members: as in `from_mixed`, with the arguments of `to_avro`, `to_protobuf` and `to_json_registry`.
+        options: ``subject.name.strategy`` and ``topic`` as in `from_mixed`. If all types are of Avro, also the other
+            options of `to_avro`; else these are among the ``options`` of a member.
+        schemaRegistry: the registry of all members. A member may have one of its own.
+        isKey: whether messages are the keys of records.
+
+    Raises:
+        MixedAnalysisError: a member is not valid.
+        OptionError: an option is unknown or not valid.
+        ConnectorError: the registry does not respond, refuses access, or has no such subject or schema.
+    """
+    writings, call = encode_call(members, options, schema_registry=schemaRegistry, is_key=isKey)
+    struct = F.col(data) if isinstance(data, str) else data
+    columns = {writing.name: struct.getField(writing.name) for writing in writings}
+    messages = [writing.spark(columns[writing.name]) for writing in writings if writing.spark is not None]
+    if call.calls:
+        names = [writing.name for writing in writings if writing.spark is None]
+        convert = function_of(call, BinaryType(), active_session())
+        messages.append(convert(F.struct(*(columns[name].alias(name) for name in names))))
+    count = sum((column.isNotNull().cast("int") for column in columns.values()), F.lit(0))
+    several = F.raise_error(F.lit(f"{_SEVERAL} (to_mixed). {declared_action(SEVERAL)}"))
+    encoded = F.when(count > 1, several).otherwise(F.coalesce(*messages))
+    headers = [_header(columns[writing.name], writing.header) for writing in writings if writing.header is not None]
+    if headers:
+        encoded = F.struct(encoded.alias("value"), F.coalesce(*headers).alias("headers"))
+    return named(encoded, "to_mixed", data)
+
+
+def encode_call(
+    members: Mapping[str, Mapping[str, Any]],
+    options: Mapping[str, str] | None = None,
+    *,
+    schema_registry: Mapping[str, str] | None = None,
+    is_key: bool = False,
+) -> tuple[list[Writing], MixedEncodeCall]:
+    """Return how each member is written for the arguments of `to_mixed`, and the call for those that Python encodes."""
+    subjects, naming, rest = _subjects(options, "to_mixed")
+    specs = parse_members(members, schema_registry, subjects, "to_mixed", is_key=is_key)
+    other = next((spec for spec in specs if spec.format != "avro"), None)
+    if rest and other is not None:
+        what = f"The option {next(iter(rest))} is one of to_avro, and a member has the format {other.format}"
+        raise illegal(what, f"to_mixed, {other.name}", "Give it among the options of a member.")
+    writings = [writing_of(spec, rest, naming, is_key=is_key) for spec in specs]
+    if len({writing.header is None for writing in writings}) > 1:
+        what = "Only some types have their schema in a header"
+        raise illegal(what, "to_mixed", "Give schema.id.serializer once, among the options of to_mixed.")
+    called = [(writing.call, writing.wrapped) for writing in writings if writing.call is not None]
+    return writings, MixedEncodeCall(tuple(call for call, _ in called), tuple(wrapped for _, wrapped in called))
+
+
+def _header(column: Column, header: tuple[str, bytes]) -> Column:
+    """Return the headers of a type's messages; NULL in rows of other types."""
+    key, value = map(F.lit, header)
+    return F.when(column.isNotNull(), F.array(F.struct(key.alias("key"), value.alias("value"))))
 
 
 def _finished(messages: Column, read: Column, readings: Sequence[Reading], options: BadRowOptions) -> Column:
@@ -173,15 +246,15 @@ def _selector(by: str | Column) -> By:
 
 
 def _subjects(
-    options: Mapping[str, str] | None, function: str, names: Sequence[str]
-) -> tuple[SubjectOptions, dict[str, str]]:
-    """Return what names subjects, and all other options."""
+    options: Mapping[str, str] | None, function: str
+) -> tuple[SubjectOptions, dict[str, str], dict[str, str]]:
+    """Return what names subjects, also as raw options, and all other options."""
     raw = dict(options or {})
-    own = {key: raw.pop(key) for key in list(raw) if key.lower() in names}
+    own = {key: raw.pop(key) for key in list(raw) if key.lower() in (_STRATEGY, _TOPIC)}
     if not any(key.lower() == _STRATEGY for key in own):
         strategy = SubjectNames.TOPIC_RECORD if any(key.lower() == _TOPIC for key in own) else SubjectNames.RECORD
         own[_STRATEGY] = strategy.value
-    return parse_options(SubjectOptions, own, os.environ, function), raw
+    return parse_options(SubjectOptions, own, os.environ, function), own, raw
 
 
 def _registry_of(

@@ -8,9 +8,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import DataType
 
 from connectors.core.formats import extra_imports
+from connectors.core.functions.call import Call
 from connectors.core.functions.options import BadRowOptions
 from connectors.mixed.errors import MixedAnalysisError
 from connectors.mixed.selection import By, title_of
@@ -103,7 +105,8 @@ def parse_members(
             )
         seen.add(name.lower())
     specs = [_spec(name, member, registry, f"{function}, {name}") for name, member in members.items()]
-    return [_with_subject(one, subjects, is_key=is_key) for one in specs]
+    writes = function == "to_mixed"
+    return [_with_subject(one, subjects, writes=writes, is_key=is_key) for one in specs]
 
 
 def _spec(name: str, member: Any, registry: Mapping[str, str] | None, where: str) -> Spec:
@@ -147,7 +150,7 @@ def _normal_id(schema: Any, where: str) -> str:
     return str(schema).lower()
 
 
-def _with_subject(spec: Spec, subjects: SubjectOptions, *, is_key: bool) -> Spec:
+def _with_subject(spec: Spec, subjects: SubjectOptions, *, writes: bool, is_key: bool) -> Spec:
     """Return a member with the subject of its record, unless it has one or says what its columns are."""
     if spec.registry is None or not spec.names:
         return spec
@@ -159,6 +162,7 @@ def _with_subject(spec: Spec, subjects: SubjectOptions, *, is_key: bool) -> Spec
         without = "schema" not in schema
     options = parse_schema_registry(spec.registry)
     registry = spec.registry
+    without = without or (writes and spec.format != "avro")
     if without and options.named_subject is None and options.uses_confluent:
         registry = {**registry, "subject": subject_of(subjects, options, spec.names[0], is_key=is_key)}
     return replace(spec, schema=schema, registry=registry)
@@ -225,3 +229,63 @@ def _read_json(spec: Spec, options: dict[str, str], *, headers: bool, is_key: bo
 
 
 _READERS: Final = {"avro": _read_avro, "protobuf": _read_protobuf, "json": _read_json}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a member is written: by a call, with the name and value of the header that says its schema; or by Spark.
+
+    Attributes:
+        wrapped: whether the call takes the column as the only field of a struct.
+        spark: returns the messages of a column.
+    """
+
+    name: str
+    call: Call | None = None
+    wrapped: bool = False
+    header: tuple[str, bytes] | None = None
+    spark: Callable[[Column], Column] | None = None
+
+
+def writing_of(spec: Spec, options: Mapping[str, str], naming: Mapping[str, str], *, is_key: bool) -> Writing:
+    """Return how a member is written; raises as the function of its format.
+
+    Args:
+        spec: of the member.
+        options: those of all members.
+        naming: the options of `to_avro` that name a subject.
+        is_key: whether messages are keys.
+    """
+    own = {**options, **spec.options}
+    if spec.format == "avro" and "schema" in spec.schema and spec.registry and "subject" not in spec.registry:
+        own |= naming
+    with extra_imports(spec.format, f"to_mixed, {spec.name}"):
+        return _WRITERS[spec.format](spec, own, is_key=is_key)
+
+
+def _write_avro(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:
+    from connectors.avro.functions import encode_call  # noqa: PLC0415 - each format needs packages of its own
+
+    arguments = {"schema": "", **spec.schema}
+    call = encode_call(options=options, schema_registry=spec.registry, is_key=is_key, **arguments)
+    return Writing(spec.name, call, wrapped=True, header=call.header)
+
+
+def _write_protobuf(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:  # noqa: ARG001 - as the others
+    from connectors.protobuf.functions import encode_call  # noqa: PLC0415 - as above
+
+    return Writing(spec.name, encode_call(options=options, schema_registry=spec.registry, **spec.schema))
+
+
+def _write_json(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:  # noqa: ARG001 - as the others
+    from connectors.json.functions import to_json_registry  # noqa: PLC0415 - as above
+
+    def write(column: Column) -> Column:
+        if spec.registry is None:
+            return F.to_json(column, options).cast("binary")
+        return to_json_registry(column, options, schemaRegistry=spec.registry)
+
+    return Writing(spec.name, spark=write)
+
+
+_WRITERS: Final = {"avro": _write_avro, "protobuf": _write_protobuf, "json": _write_json}

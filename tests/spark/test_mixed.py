@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from connectors import register
 from connectors.bad_records import split_bad_records
-from connectors.mixed import from_mixed
+from connectors.mixed import from_mixed, to_mixed
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.mixed_rig import DETAILS, MEMBERS, TOPIC, MixedTopic
+from tests.support.mixed_rig import DETAILS, MEMBERS, ORDER, TOPIC, MixedTopic
 from tests.support.spark_session import quick_session
 
 COLUMNS = "value BINARY, key STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -135,3 +135,40 @@ def test_the_column_has_the_name_of_the_call_and_the_types_of_the_members(
         "click:struct<page:string,at:struct<x:bigint>>>"
     )
     assert json.loads(schema.json())["fields"][0]["nullable"]
+
+
+def test_what_is_written_is_read_and_two_values_in_a_row_end_the_query(spark: SparkSession, topic: MixedTopic) -> None:
+    frame = spark.createDataFrame(rows_of(topic)[:4], COLUMNS)
+    event = from_mixed("value", MEMBERS, options=TOPIC, schemaRegistry=topic.registry)
+    frame = frame.select("key", "value", event.alias("event")).localCheckpoint()
+    written = frame.withColumn("again", to_mixed("event", MEMBERS, TOPIC, schemaRegistry=topic.registry))
+    rows = {row["key"]: row for row in written.collect()}
+    assert [rows[key]["again"] for key in ("order", "payment", "null")] == [
+        rows[key]["value"] for key in ("order", "payment", "null")
+    ]
+    assert json.loads(rows["click"]["again"][5:]) == {"page": "/2", "at": {"x": 2}}
+    again = from_mixed("again", MEMBERS, options=TOPIC, schemaRegistry=topic.registry)
+    assert {row["key"]: row["e"] for row in written.select("key", again.alias("e")).collect()} == {
+        key: row["event"] for key, row in rows.items()
+    }
+    both = frame.select(
+        F.struct(F.col("event.order"), F.col("event.payment"), F.expr("struct('x' AS page)").alias("click")).alias("e")
+    )
+    with pytest.raises(SparkRuntimeException, match="MIXED_TYPES_SEVERAL"):
+        both.select(to_mixed("e", MEMBERS, TOPIC, schemaRegistry=topic.registry)).collect()
+
+
+def test_schemas_in_headers_are_written_and_read(spark: SparkSession, topic: MixedTopic) -> None:
+    topic.server.register("events-com.shop.Late", text=json.dumps(ORDER | {"name": "Late"}), schema_type="AVRO")
+    members = {"order": MEMBERS["order"], "late": {"format": "avro", "recordName": "com.shop.Late"}}
+    column = F.struct(F.expr("IF(id = 1, event, NULL)").alias("order"), F.expr("IF(id = 2, event, NULL)").alias("late"))
+    lines = "array(struct('a' AS sku, 1 AS count))"
+    value = f"struct(id, {lines} AS lines, map('k', 'v') AS tags, CAST(NULL AS STRING) AS note) AS event"
+    frame = spark.range(1, 4).selectExpr("id", value).select("id", column.alias("event"))
+    options = {**TOPIC, "schema.id.serializer": "header"}
+    sent = frame.select("id", to_mixed("event", members, options, schemaRegistry=topic.registry).alias("sent"))
+    again = from_mixed("sent.value", members, options=TOPIC, schemaRegistry=topic.registry, headers="sent.headers")
+    rows = sent.select("id", "sent", again.alias("event")).sort("id").collect()
+    assert [row["event"] and row["event"]["type"] for row in rows] == ["order", "late", None]
+    assert rows[2]["sent"] == Row(value=None, headers=None)
+    assert rows[0]["sent"]["headers"][0]["value"] != rows[1]["sent"]["headers"][0]["value"]
