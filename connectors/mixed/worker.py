@@ -20,7 +20,7 @@ from connectors.core.functions.bad_rows import (
     with_errors,
 )
 from connectors.core.functions.call import Call
-from connectors.core.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.functions.columns import bitmap, spread, struct_array, validity_of
 from connectors.core.functions.options import BadRowOptions
 from connectors.core.processes.pool import Cache
 from connectors.mixed.errors import UNKNOWN, MixedDataError
@@ -82,16 +82,16 @@ class MixedCall:
         if unknown and not self.options.permissive:
             row = min(unknown)
             raise MixedDataError(UNKNOWN, "A message is of no member's type", self._describe(row, unknown[row], column))
-        rows = [np.flatnonzero(which == place) for place in range(len(self.members))]
-        parts = [self._decoded(member, rows[place], column, headers) for place, member in enumerate(self.members)]
-        valid, errors = which >= 0, []
-        columns = []
-        for member, chosen, part in zip(self.members, rows, parts, strict=True):
+        valid, errors, columns = which >= 0, [], []
+        for place, member in enumerate(self.members):
+            mask = which == place
+            chosen = np.flatnonzero(mask)
+            part = self._decoded(member, chosen, column, headers)
             if self.options.permissive and not member.finished_by_spark:
                 errors.append((chosen, part.field("error")))
                 valid[chosen[validity_of(errors[-1][1])]] = False
-                part = part.field("value")  # noqa: PLW2901 - its error has been taken
-            columns.append(_spread(part, chosen, len(column)))
+                part = part.field("value")
+            columns.append(spread(part, mask))
         names = pa.array([member.name for member in self.members], pa.string())
         columns = [names.take(pa.array(which, mask=which < 0)), *columns]
         fields = zip((TYPE, *(member.name for member in self.members)), columns, strict=True)
@@ -148,17 +148,6 @@ class MixedCall:
                 source[rows] = sum(len(part) for part in parts) + np.arange(len(rows))
                 parts.append(array)
         return errors if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(source))
-
-
-def _spread(values: pa.Array, rows: Rows, count: int) -> pa.Array:
-    """Return a column with these values in these rows, and NULL in all others."""
-    if len(rows) == count:
-        return values
-    if not len(rows):
-        return pa.nulls(count, values.type)
-    source = np.full(count, -1, np.int64)
-    source[rows] = np.arange(len(rows))
-    return values.take(pa.array(source, mask=source < 0))
 
 
 @dataclass(frozen=True, slots=True)

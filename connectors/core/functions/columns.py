@@ -17,6 +17,9 @@ MAX_COLUMNS: Final = 50_000
 """Of a message with those in it. Spark needs more than half a minute for the first batch of that many."""
 
 
+_WIDTHS: Final = {8, 16, 32, 64}
+
+
 def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
     """Return the validity bitmap of booleans; None when all are true."""
     if valid.all():
@@ -92,3 +95,35 @@ def offsets(array: pa.Array) -> npt.NDArray[np.int32]:
     if data is None or data.size == 0:
         return np.zeros(len(array) + 1, dtype=np.int32)
     return np.frombuffer(data, dtype=np.int32, count=len(array) + 1)
+
+
+def spread(array: pa.Array, mask: np.ndarray[Any, Any]) -> pa.Array:
+    """Return a column with these values, in their order, where the mask is true, and NULL elsewhere.
+
+    As `take` would, but that moves all data: here texts and the items of lists stay where they are.
+    """
+    if len(array) == len(mask):
+        return array
+    if not len(array):
+        return pa.nulls(len(mask), array.type)
+    before = np.zeros(len(mask) + 1, np.int64)
+    np.cumsum(mask, out=before[1:])
+    rows = np.minimum(before[:-1], len(array) - 1)
+    base = bitmap(mask)
+
+    def place(array: pa.Array) -> pa.Array:
+        kind = array.type
+        validity = base if array.null_count == 0 else bitmap(mask & validity_of(array)[rows])
+        if pa.types.is_struct(kind):
+            return struct_array(kind, [place(child) for child in array.flatten()], len(mask), validity)
+        if pa.types.is_primitive(kind) and kind.bit_width in _WIDTHS:
+            data = np.frombuffer(array.buffers()[1], f"i{kind.bit_width // 8}")[array.offset :]
+            return pa.Array.from_buffers(kind, len(mask), [validity, pa.py_buffer(data[rows])])
+        if array.offset or not (pa.types.is_list(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            return array.take(pa.array(rows, mask=~mask))
+        bounds = offsets(array)[before]
+        if pa.types.is_list(kind):
+            return list_array(kind, bounds, array.values, validity)
+        return pa.Array.from_buffers(kind, len(mask), [validity, pa.py_buffer(bounds), array.buffers()[2]])
+
+    return place(array)
