@@ -16,9 +16,11 @@ from connectors import register
 from connectors.bad_records import split_bad_records
 from connectors.mixed import from_mixed, to_mixed
 from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.support.documents import blocks
 from tests.support.mixed_rig import DETAILS, MEMBERS, ORDER, TOPIC, MixedTopic
 from tests.support.spark_session import quick_session
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = "value BINARY, key STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
@@ -172,3 +174,19 @@ def test_schemas_in_headers_are_written_and_read(spark: SparkSession, topic: Mix
     assert [row["event"] and row["event"]["type"] for row in rows] == ["order", "late", None]
     assert rows[2]["sent"] == Row(value=None, headers=None)
     assert rows[0]["sent"]["headers"][0]["value"] != rows[1]["sent"]["headers"][0]["value"]
+
+
+def test_the_page_reads_and_writes(spark: SparkSession, topic: MixedTopic) -> None:
+    page = (ROOT / "docs/how-to/mixed-topics.md").read_text(encoding="utf-8")
+    read, by_header, write = [one.text for one in blocks(page)]
+    names: dict[str, Any] = {
+        "events": spark.createDataFrame(rows_of(topic), COLUMNS),
+        "plain": spark.createDataFrame([(b'{"page": "a"}', "1", [("type", b"click")])], COLUMNS),
+    }
+    for text in (read, by_header, write):
+        exec(compile(text.replace("https://registry:8081", topic.server.address), "mixed-topics.md", "exec"), names)
+    assert [row["id"] for row in names["orders"].collect()] == [1]
+    assert names["clicks"].collect() == [Row(event=Row(type="click", click=Row(page="a")))]
+    written = {row["value"] and bytes(row["value"]) for row in names["messages"].collect()}
+    assert written >= {topic.order_message(1), topic.payment_message(3), None}
+    assert len(written) == 4
