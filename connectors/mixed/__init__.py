@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from connectors.core.formats import spark_imports
+from connectors.core.formats import extra_imports, spark_imports
 
-with spark_imports("connectors.mixed"):
+with spark_imports("connectors.mixed"), extra_imports("avro", "connectors.mixed"):
     from connectors.mixed.functions import from_mixed, to_mixed
 
 __all__ = ["from_mixed", "to_mixed"]

@@ -439,6 +439,7 @@ def known_names() -> frozenset[str]:
     others |= {"downloadReaderSchemaByLatestVersion", "downloadSchemaByLatestVersion"}
     others |= {"allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"}  # of JSON Schema
     others |= {"dependentSchemas", "unevaluatedProperties"}
+    others |= {"recordName", "schemaId", "schemaIds"}  # of a type of from_mixed
     others |= {"ignoreNullFields", "contentId", "globalId"}  # of Spark's to_json, and Apicurio's
     others |= {"ruleSet", "domainRules", "encodingRules", "migrationRules", "onFailure"}  # of Confluent's registry
     return frozenset(option_names() | columns | parameters | methods | protobuf | others)

@@ -26,7 +26,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A folder of connectors/ needs the extra of its name, and the core where there is none. These differ: the folders that
 # connectors share, and the modules that need an optional package and say what is not possible without it.
 _FORMATS = {"avro", "json", "protobuf"}
-SHARED = {"spool": {"spool", "pubsub", "kinesis"}, "core.functions": _FORMATS, "registry": _FORMATS}
+SHARED = {
+    "spool": {"spool", "pubsub", "kinesis"},
+    "core.functions": _FORMATS,
+    "registry": _FORMATS,
+    "mixed": _FORMATS,
+}
 OPTIONAL = {
     "connectors.cli.demo.job": "pubsub",
     "connectors.cli.demo.kafka": "kafka",
