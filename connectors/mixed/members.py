@@ -139,15 +139,14 @@ def _several(value: Any) -> tuple[Any, ...]:
 
 
 def _normal_id(schema: Any, where: str) -> str:
-    """Return an id as frames have it: a number, digits of a GUID, or of Glue a version id."""
+    """Return a number, or the 32 digits of a GUID or of a version id of Glue."""
     if type(schema) is int:
         return str(schema)
     try:
-        UUID(schema)
+        return UUID(schema).hex
     except (AttributeError, TypeError, ValueError):
         action = "Give numbers, GUIDs, or version ids of Glue."
         raise illegal(f"The schema id {schema!r:.100} is not valid", where, action) from None
-    return str(schema).lower()
 
 
 def _with_subject(spec: Spec, subjects: SubjectOptions, *, writes: bool, is_key: bool) -> Spec:

@@ -142,7 +142,7 @@ class Selection:
             elif fetched is not None and fetched.protobuf is not None:
                 protobuf[schema] = fetched.protobuf
             else:
-                key = str(schema) if fetched is None else fetched.name
+                key = str(schema).replace("-", "") if fetched is None else fetched.name
                 members[place], reasons[place] = self._place(key, schema)
         which, errors = members[frames.which], dict(frames.errors)
         if protobuf:

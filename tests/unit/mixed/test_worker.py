@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -91,6 +92,15 @@ def test_ids_of_schemas_select_too_and_no_schema_is_asked_for_its_name(topic: Mi
     assert "77" in rows[3]["error"]["reason"]
     assert all(str(schema) in rows[3]["error"]["reason"] for schema in ids.values())
     assert not any("/77" in path for path in topic.server.requests)
+
+
+def test_guids_select_as_ids_do(topic: MixedTopic) -> None:
+    guid = topic.server.guid(topic.order)
+    for text in (str(UUID(bytes=guid)), guid.hex()):
+        members = {"order": {**MEMBERS["order"], "schemaIds": [topic.order, text]}}
+        by_guid = b"\1" + guid + topic.order_message(1)[FRAME:]
+        rows = rows_of(topic.call(members, By.SCHEMA_ID), [by_guid, topic.order_message(1)])
+        assert [row["value"]["type"] for row in rows] == ["order", "order"]
 
 
 def test_a_column_selects_messages_that_have_no_frame(topic: MixedTopic) -> None:
