@@ -27,9 +27,9 @@ from connectors.core.errors import OptionError
 from connectors.core.functions.calls import active_session, function_of, is_case_sensitive, session_value
 from connectors.core.functions.pandas_columns import named
 from connectors.core.options.declaration import conflict, parse_options
-from connectors.registry.frames import guid_header
+from connectors.registry.azure import AzureOptions
 from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
-from connectors.registry.kinds import frame_of
+from connectors.registry.kinds import frame_of, kind_of
 from connectors.registry.options import split_registry
 from connectors.registry.rules import Migrations
 from connectors.registry.subjects import IdPlace, SubjectOptions, subject_of
@@ -64,8 +64,8 @@ def from_avro(  # noqa: PLR0913 - Spark's three, Databricks' two, and what they 
         subject: the subject of a registry whose latest version gives the columns, unless a schema is given.
         schemaRegistryAddress: the URL of a registry, as on Databricks. The options then say how to authenticate.
         schemaRegistry: a registry that speaks Confluent's interface: its ``address``, optionally the ``subject``, and
-            how to authenticate; or, with ``type: glue``, AWS Glue's. See `docs/reference/avro.md`. Messages are then in
-            the registry's frames, and each is resolved from its writer's schema to the reader's.
+            how to authenticate; or, with ``type``, AWS Glue's or Azure's. See `docs/reference/avro.md`. Messages are
+            then in the registry's frames, and each is resolved from its writer's schema to the reader's.
         headers: the column of Kafka's headers, for writers that put the schema's id or GUID there.
         isKey: whether `data` is the key of the records. The id is then read from the header ``__key_schema_id``, else
             from ``__value_schema_id``; the other is never used.
@@ -189,8 +189,9 @@ def _framed(call: EncodeCall, options: AnyRegistryOptions, writing: SubjectOptio
     else:
         register = options.auto_register or writing.auto_register
         schema_id = registry.id_of(subject, text, "AVRO", register=register)
-    if writing.id_place is IdPlace.HEADER:
-        return dataclasses.replace(call, header=guid_header(registry.guid(schema_id), is_key=is_key))
+    default = IdPlace.HEADER if isinstance(options, AzureOptions) else IdPlace.PREFIX
+    if (writing.id_place or default) is IdPlace.HEADER:
+        return dataclasses.replace(call, header=kind_of(options).header(registry.guid(schema_id), is_key=is_key))
     return dataclasses.replace(call, frame=frame_of(schema_id, options))
 
 
@@ -231,9 +232,10 @@ def decode_call(
 
 
 def _check_headers(function: str, registry: AnyRegistryOptions | None, *, headers: bool, is_key: bool) -> None:
-    if registry is not None and not registry.uses_confluent and (headers or is_key):
-        why = "Glue frames are the same for keys and values, and no header names the schema"
-        raise conflict(function, "headers" if headers else "isKey", "type=glue", why, "Leave it out.")
+    azure = isinstance(registry, AzureOptions)
+    if registry is not None and not registry.uses_confluent and (is_key or (headers and not azure)):
+        why = f"its frames are the same for keys and values{'' if azure else ', and no header names the schema'}"
+        raise conflict(function, "headers" if headers else "isKey", f"type={registry.type}", why, "Leave it out.")
 
 
 def _text(schema: str | None, function: str) -> str:
@@ -267,7 +269,7 @@ def _split(
     plain, registry = split_registry(options, subject, address, schema_registry, function)
     if registry is None and subject is not None:
         raise _missing("subject is that of a registry, and there is none", function)
-    return plain, None if registry is None else parse_schema_registry(registry)
+    return plain, None if registry is None else parse_schema_registry(registry, azure=True)
 
 
 def _missing(what: str, function: str = "from_avro") -> OptionError:

@@ -14,8 +14,7 @@ from connectors.avro.schema.parser import AvroType, parse_schema
 from connectors.core.functions.bad_rows import Decoded
 from connectors.core.functions.bounded import BoundedDecoder
 from connectors.core.processes.pool import Cache
-from connectors.registry.batches import SchemaSource
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import SchemaSource, schema_unusable
 from connectors.registry.frames import Frames, WriterSchemas
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import retained_registry

@@ -8,8 +8,7 @@ from typing import Any
 
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.parser import Documents, parse_schemas
-from connectors.registry.batches import SchemaSource
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import SchemaSource, schema_unusable
 from connectors.registry.kinds import retained_registry
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import NO_MIGRATIONS, Migrations, migrations_of

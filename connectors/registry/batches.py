@@ -57,6 +57,11 @@ class SchemaSource(Protocol[S]):
         ...
 
 
+def schema_unusable(what: str, why: str, action: str = "") -> ConnectorError:
+    """Return the error for a schema, or a response of a registry, that makes no sense."""
+    return ConnectorError("SCHEMA_UNUSABLE", f"The {what} cannot be used: {why}", "schemaRegistry", action)
+
+
 def _is_unavailable(result: object) -> bool:
     return isinstance(result, ServiceUnavailableError)
 

@@ -13,7 +13,7 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
@@ -22,7 +22,7 @@ import httpx2
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.options.kinds import is_loopback
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import schema_unusable
 from connectors.registry.lookups import Lookup
 from connectors.registry.oauth import OAuthTokens
 from connectors.registry.options import (
@@ -40,6 +40,7 @@ _MOST_REDIRECTS: Final = 5
 _MOST_SHOWN: Final = 500
 _SAME_METHOD: Final = {307, 308}  # redirects after which a request is the same, with what it sends
 _REFUSALS: Final = {409, 422}
+_Response = tuple[int, Mapping[str, str], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,7 @@ class _Request:
     path: str
     content: bytes | None = None
     missing: str = ""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {} if self.content is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class RegistryClient:
@@ -72,7 +70,7 @@ class RegistryClient:
         cloud = {"target-sr-cluster": options.logical_cluster, "Confluent-Identity-Pool-Id": options.identity_pool}
         self._headers |= {name: value for name, value in cloud.items() if value is not None}
         self._tokens = None
-        if options.bearer_source is BearerSource.OAUTHBEARER:
+        if options.bearer_source is BearerSource.OAUTHBEARER or options.credential_provider is not None:
             self._tokens = OAuthTokens(options, self._ask_for_token, _TRANSIENT)
             self._token_context = _token_context(options)
         self._context = _tls_context(options)
@@ -92,12 +90,28 @@ class RegistryClient:
         Raises:
             ServiceUnavailableError, ConnectorError: as `get`; SCHEMA_REFUSED for HTTP 409 and 422.
         """
-        return self._request(_Request("POST", path, json.dumps(content).encode()), what)
+        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        return self._request(_Request("POST", path, json.dumps(content).encode(), headers=headers), what)
+
+    def send(
+        self, method: str, lookup: Lookup, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Make a request of another interface; return headers and body of the response. Raises as `post`."""
+        return self._complete(_Request(method, lookup.url(), content, lookup.missing, headers or {}), lookup.what)
 
     def _request(self, request: _Request, what: str) -> Any:
+        _, body = self._complete(request, what)
+        try:
+            return json.loads(body)
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
+        except (ValueError, RecursionError) as error:
+            raise schema_unusable(what, f"the response is not valid JSON ({type(error).__name__})") from None
+
+    def _complete(self, request: _Request, what: str) -> tuple[Mapping[str, str], bytes]:
         try:
             with ThreadPoolExecutor(1) as pool:
-                status, body = pool.submit(self._run, request, what).result()
+                status, headers, body = pool.submit(self._run, request, what).result()
         except TimeoutError:
             raise self._unavailable(f"no complete response within {self._timeout:g} s", what) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
@@ -106,34 +120,29 @@ class RegistryClient:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
                 raise _untrusted("schema registry", causes[-1], self._address) from None
             raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
-        if request.content and status in _REFUSALS:
+        if request.content and (status in _REFUSALS or (request.method, status) == ("PUT", HTTPStatus.BAD_REQUEST)):
             raise self._refused(status, body, what)
         if not httpx2.codes.is_success(status):
             raise self._http_error(status, request, what)
-        try:
-            return json.loads(body)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
-        except (ValueError, RecursionError) as error:
-            raise schema_unusable(what, f"the response is not valid JSON ({type(error).__name__})") from None
+        return headers, body
 
-    def _run(self, request: _Request, what: str) -> tuple[int, bytes]:
+    def _run(self, request: _Request, what: str) -> _Response:
         loop = asyncio.new_event_loop()
         try:
             return loop.run_until_complete(self._authenticated(request, what))
         finally:
             loop.close()  # asyncio.run would also wait for a name server that does not answer
 
-    async def _authenticated(self, request: _Request, what: str) -> tuple[int, bytes]:
+    async def _authenticated(self, request: _Request, what: str) -> _Response:
         """Make a request; by a token of OAuth that is refused, once more with a new one."""
         if self._tokens is None:
             return await self._follow(request, what, self._headers)
         token = await self._tokens.get()
-        status, body = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
-        if status == HTTPStatus.UNAUTHORIZED:
+        response = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
+        if response[0] == HTTPStatus.UNAUTHORIZED:
             token = await self._tokens.get(refused=token)
-            status, body = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
-        return status, body
+            response = await self._follow(request, what, self._headers | {"Authorization": f"Bearer {token}"})
+        return response
 
     async def _ask_for_token(self, url: str, headers: Mapping[str, str], form: bytes) -> tuple[int, bytes]:
         place = httpx2.URL(url)
@@ -156,7 +165,7 @@ class RegistryClient:
             why = f"{type(error).__name__}: {causes[-1]}"
         raise ServiceUnavailableError("SCHEMA_REGISTRY_UNAVAILABLE", f"The token endpoint gives no token: {why}", url)
 
-    async def _follow(self, request: _Request, what: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    async def _follow(self, request: _Request, what: str, headers: Mapping[str, str]) -> _Response:
         url = home = httpx2.URL(self._address + request.path)
         proxy = _proxy(home, authenticates="Authorization" in headers)
         client = httpx2.AsyncClient(
@@ -165,11 +174,11 @@ class RegistryClient:
         async with asyncio.timeout(self._timeout), client:
             for _ in range(_MOST_REDIRECTS + 1):
                 async with client.stream(
-                    request.method, url, content=request.content, headers=request.headers
+                    request.method, url, content=request.content, headers=dict(request.headers)
                 ) as response:
                     same_method = not request.content or response.status_code in _SAME_METHOD
                     if not (response.has_redirect_location and same_method):
-                        return response.status_code, await _body(response, what)
+                        return response.status_code, response.headers, await _body(response, what)
                     location = response.headers["Location"]
                 try:
                     url = url.join(location)
@@ -182,8 +191,9 @@ class RegistryClient:
 
     def _refused(self, status: int, body: bytes, what: str) -> ConnectorError:
         try:
-            why = str(json.loads(body)["message"])[:_MOST_SHOWN].encode(errors="replace").decode()
-        except (ValueError, TypeError, KeyError, RecursionError):
+            answer = json.loads(body)
+            why = str(answer.get("error", answer)["message"])[:_MOST_SHOWN].encode(errors="replace").decode()
+        except (AttributeError, ValueError, TypeError, KeyError, RecursionError):
             why = "it does not say why"
         return ConnectorError(
             "SCHEMA_REFUSED", f"The schema registry refuses the {what} (HTTP {status}): {why}", self._address

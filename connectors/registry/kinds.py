@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from connectors.core.functions.bad_rows import Origin
 from connectors.core.processes.pool import Cache
+from connectors.registry.azure import AzureRegistry, azure_prefix, content_type, find_azure_frames
 from connectors.registry.batches import SchemaSource
-from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames
+from connectors.registry.frames import Frames, PrefixFrame, confluent_frame, find_frames, guid_header
 from connectors.registry.glue.frames import GlueFrame, find_glue_frames, looks_like_glue
 from connectors.registry.glue.options import AnyRegistryOptions, Compression
 from connectors.registry.glue.registry import GlueRegistry
@@ -34,11 +35,13 @@ class RegistryKind:
         source: builds a client for schemas of a form.
         find: takes the frames of a batch apart, with the column of Kafka's headers, and whether these are of keys.
         frame: builds the frame of messages by options and the id of a schema; in it, bytes stand before each message.
+        header: returns the header that has the schema instead, by its GUID.
     """
 
     source: Callable[[Any, SchemaForm[Any]], SchemaSource[Any]]
     find: Callable[..., Frames]
     frame: Callable[[Any, int | str, bytes], Frame]
+    header: Callable[..., tuple[str, bytes]] = guid_header
 
 
 _KINDS: Final = {
@@ -51,6 +54,12 @@ _KINDS: Final = {
         GlueRegistry,
         lambda messages, *_, **__: find_glue_frames(messages),
         lambda options, schema_id, begin: GlueFrame(str(schema_id), options.compression is Compression.ZLIB, begin),
+    ),
+    "azure": RegistryKind(
+        AzureRegistry,
+        lambda messages, headers=None, **_: find_azure_frames(messages, headers),
+        lambda _, schema_id, begin: PrefixFrame(azure_prefix(schema_id) + begin),
+        content_type,
     ),
 }
 

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
 from uuid import UUID
 
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import schema_unusable
 
 _CONTEXT: Final = re.compile(r":(\.[^:]*):?")
 _ADDRESS_CONTEXT: Final = re.compile(r"/contexts/([^/]+)$")

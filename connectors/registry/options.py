@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, DURATION, SECRET, STRING, Kind, Secret
+from connectors.core.options.providers import credential_provider
 from connectors.core.options.transport import refuse_plaintext
 from connectors.registry.lookups import address_context, context_of, name_of, normal_context
 
@@ -26,6 +27,7 @@ _SUBJECT: Final = "schema.registry.subject"
 _PREFIXES: Final = (_PREFIX, "schema.registry.")
 _USER_INFO: Final = f"{_PREFIX}basic.auth.user.info"
 _BEARER: Final = f"{_PREFIX}bearer.auth.token"
+_PROVIDER: Final = "credentialProvider"
 _BEARER_SOURCE: Final = f"{_PREFIX}bearer.auth.credentials.source"
 _CLIENT_ID: Final = f"{_PREFIX}bearer.auth.client.id"
 _CLIENT_SECRET: Final = f"{_PREFIX}bearer.auth.client.secret"
@@ -97,7 +99,7 @@ _TYPE: Final = Kind("choice", "confluent or glue", _parse_type)
 _ADDRESS: Final = Kind("URL", "an http:// or https:// URL", _parse_address)
 _SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
 _BEARER_SOURCES: Final = Kind("string", "OAUTHBEARER or STATIC_TOKEN", _parse_bearer_source)
-_WORD: Final = Kind("string", "a text of ASCII without white space", _parse_word)
+WORD: Final = Kind("string", "a text of ASCII without white space", _parse_word)
 _ENDPOINT: Final = Kind("URL", "an https:// URL; http:// only for this machine", _parse_token_url)
 
 
@@ -116,7 +118,8 @@ class RegistryOptions:
     type: str = option(
         "type",
         _TYPE,
-        "confluent: what speaks Confluent's interface. glue: the AWS Glue Schema Registry, with options of its own.",
+        "confluent: what speaks Confluent's interface. glue: the AWS Glue Schema Registry; azure, for Avro: the Azure "
+        "Schema Registry. These have options of their own.",
         default="confluent",
     )
     address: str = option(_URL, _ADDRESS, "The URL of the registry.", aliases=("address", "url", "schema.registry.url"))
@@ -137,6 +140,9 @@ class RegistryOptions:
         aliases=("basic.auth.user.info",),
     )
     token: Secret | None = option(_BEARER, SECRET, "A bearer token.", default=None, aliases=("bearer.auth.token",))
+    credential_provider: str | None = credential_provider(
+        _PROVIDER, "a dict of token, a bearer token, and expires_at (a datetime in UTC, or None)"
+    )
     bearer_source: BearerSource | None = option(
         _BEARER_SOURCE,
         _BEARER_SOURCES,
@@ -147,7 +153,7 @@ class RegistryOptions:
         aliases=("bearer.auth.credentials.source",),
     )
     client_id: str | None = option(
-        _CLIENT_ID, _WORD, "For OAUTHBEARER: the client's id.", default=None, aliases=("bearer.auth.client.id",)
+        _CLIENT_ID, WORD, "For OAUTHBEARER: the client's id.", default=None, aliases=("bearer.auth.client.id",)
     )
     client_secret: Secret | None = option(
         _CLIENT_SECRET,
@@ -173,7 +179,7 @@ class RegistryOptions:
     )
     logical_cluster: str | None = option(
         _CLUSTER,
-        _WORD,
+        WORD,
         "With a bearer token for Confluent Cloud: the registry's logical cluster, such as lsrc-abc123; it is sent as "
         "target-sr-cluster.",
         default=None,
@@ -181,7 +187,7 @@ class RegistryOptions:
     )
     identity_pool: str | None = option(
         _POOL,
-        _WORD,
+        WORD,
         "With a bearer token for Confluent Cloud: the identity pool, or several with commas between them; it is sent "
         "as Confluent-Identity-Pool-Id. Without it Confluent Cloud picks by its rules.",
         default=None,
@@ -282,12 +288,9 @@ class RegistryOptions:
 def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
     """Parse the dictionary passed as schemaRegistry; raises OptionError, also for options that contradict another."""
     options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
-    logins = [
-        name
-        for name, value in ((_USER_INFO, options.user_info), (_BEARER, options.token), *_of_oauth(options).items())
-        if value is not None
-    ]
-    if logins[1:] and (options.user_info is not None or options.token is not None):
+    single = {_USER_INFO: options.user_info, _BEARER: options.token, _PROVIDER: options.credential_provider}
+    logins = [name for name, value in (single | _of_oauth(options)).items() if value is not None]
+    if logins[1:] and logins[0] in single:
         raise conflict(_REGISTRY, logins[0], logins[1], "a request has one authentication", "Give one of them.")
     options = _checked_bearer(options)
     if logins:
@@ -352,7 +355,7 @@ def _checked_bearer(options: RegistryOptions) -> RegistryOptions:
         what = f"The option {_BEARER} is required with STATIC_TOKEN"
         raise OptionError("OPTION_MISSING", what, _REGISTRY, "Give the token.")
     for name, value in ((_CLUSTER, options.logical_cluster), (_POOL, options.identity_pool)):
-        if value is not None and source is None and options.token is None:
+        if value is not None and source is None and options.token is None and options.credential_provider is None:
             raise conflict(_REGISTRY, name, _BEARER_SOURCE, "it goes with a bearer token", "Give both.")
     return replace(options, bearer_source=source)
 

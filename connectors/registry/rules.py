@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from connectors.core.errors import ConnectorError
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import schema_unusable
 
 _PHASES: Final = {
     "domainRules": {"READ", "WRITE", "WRITEREAD"},

@@ -16,8 +16,7 @@ from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.formats import extra_imports
 from connectors.core.processes.pool import Cache
 from connectors.core.retry import OutageRule, wait_out
-from connectors.registry.batches import BatchedRequests
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import BatchedRequests, schema_unusable
 from connectors.registry.lookups import Lookup, by_id, context_of, normal_context, of_subject, qualified, subject_path
 from connectors.registry.options import RegistryOptions
 from connectors.registry.rules import Direction, check_rules

@@ -12,6 +12,7 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
+from connectors.registry.azure import AzureOptions
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.lookups import context_of, name_of, qualified
 
@@ -77,13 +78,13 @@ class SubjectOptions:
         default=None,
     )
 
-    id_place: IdPlace = option(
+    id_place: IdPlace | None = option(
         _ID_PLACE,
         choice(IdPlace),
         "With a registry. prefix: the id of the schema stands before each message. header: its GUID goes into a header "
         "of Kafka, and the message stands alone; the column is a STRUCT of value and headers. These are Confluent's "
-        "PrefixSchemaIdSerializer and HeaderSchemaIdSerializer.",
-        default="prefix",
+        "PrefixSchemaIdSerializer and HeaderSchemaIdSerializer. When absent: prefix; with type=azure header.",
+        default=None,
     )
 
     def check(self, function: str, registry: AnyRegistryOptions | None, *, has_schema: bool) -> None:
@@ -93,16 +94,18 @@ class SubjectOptions:
             _LATEST: self.use_latest,
             _STRATEGY: self.strategy is not SubjectNames.TOPIC,
             _TOPIC: self.topic is not None,
-            _ID_PLACE: self.id_place is not IdPlace.PREFIX,
+            _ID_PLACE: self.id_place not in {None, IdPlace.PREFIX},
         }
         for name in (name for name, is_given in chosen.items() if is_given):
             if registry is None:
                 what = f"{name} needs a schema registry, and none is given"
                 raise OptionError("OPTION_MISSING", what, function, "Give schemaRegistry, or schemaRegistryAddress.")
-            if not registry.uses_confluent and name != _LATEST:
+            azure = isinstance(registry, AzureOptions)
+            if not registry.uses_confluent and name not in ({_LATEST, _REGISTER, _ID_PLACE} if azure else {_LATEST}):
                 why = "it is an option of Confluent's serializers"
-                action = "Give schemaName, and schemaAutoRegistrationEnabled to register, among the options of glue."
-                raise conflict(function, name, "type=glue", why, action)
+                more = "" if azure else ", and schemaAutoRegistrationEnabled to register,"
+                action = f"Give schemaName{more} among the options of {registry.type}."
+                raise conflict(function, name, f"type={registry.type}", why, action)
             if registry.named_subject is not None and name in {_STRATEGY, _TOPIC}:
                 raise conflict(function, name, "schema.registry.subject", "both name the subject", "Give one.")
         contexts = {context_of(self.topic), None if registry is None else context_of(registry.subject)} - {None}
@@ -123,6 +126,8 @@ def subject_of(options: SubjectOptions, registry: AnyRegistryOptions, record: st
     """
     if registry.named_subject is not None:
         return registry.named_subject
+    if isinstance(registry, AzureOptions) and record:
+        return record  # as Azure's serializers name it
     if not registry.uses_confluent or (options.strategy is not SubjectNames.RECORD and options.topic is None):
         raise registry.subject_missing()
     topic = name_of(options.topic or "")

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,14 +98,15 @@ class SchemaRegistryServer:
         host: the address of loopback that it listens on.
         port: the port; 0 for any free one.
         tls: the settings of a server that speaks https; None for http.
+        interface: answers requests, with what was sent to it, instead of Confluent's interface.
 
     Attributes:
         address: its URL.
-        requests: the paths that were asked for, in order, with POST before those to which something was sent.
+        requests: the paths that were asked for, in order, with POST or PUT before those to which something was sent.
         authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
         fail_serialized: the HTTP status of each request for a serialized schema, as of registries without them; or 0.
-        clients: ids and secrets of the clients that get tokens at ``/token``, whose URL is ``token_url``.
+        clients: ids and secrets of the clients that get tokens where a path ends with ``/token``, as in ``token_url``.
         token_seconds: how long a token lives; the registry refuses it afterwards.
         tokens: the tokens that were given, in order; take one out, and the registry refuses it.
         token_forms: the form of each request for a token.
@@ -114,7 +115,14 @@ class SchemaRegistryServer:
         registers_id_only: whether the response to a registration is the id alone, as of older registries.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        interface: Callable[[BaseHTTPRequestHandler, bytes | None], None] | None = None,
+    ) -> None:
         self.requests: list[str] = []
         self.authorizations: list[str | None] = []
         self.credentials: str | None = None
@@ -126,6 +134,7 @@ class SchemaRegistryServer:
         self.headers: list[dict[str, str]] = []
         self.fail_serialized = 0
         self.registers_id_only = False
+        self._interface = interface or self._answer_rightly
         self._responses: dict[str, _Response] = {}
         self._stopped = threading.Event()
         self._versions: list[_Version] = []
@@ -249,10 +258,13 @@ class SchemaRegistryServer:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if urlsplit(self.path).path == "/token":
+                if urlsplit(self.path).path.endswith("/token"):
                     registry._answer_token(self, body.decode())
                 else:
-                    registry._answer(self, json.loads(body))
+                    registry._answer(self, body)
+
+            def do_PUT(self) -> None:
+                self.do_POST()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class's name
                 """Print nothing."""
@@ -287,9 +299,9 @@ class SchemaRegistryServer:
             return self.tokens.get(authorization.removeprefix("Bearer "), 0.0) > time.monotonic()
         return self.credentials is None or authorization == self.credentials
 
-    def _answer(self, request: BaseHTTPRequestHandler, posted: dict[str, Any] | None = None) -> None:
+    def _answer(self, request: BaseHTTPRequestHandler, body: bytes | None = None) -> None:
         with self._lock:
-            self.requests.append(request.path if posted is None else f"POST {request.path}")
+            self.requests.append(request.path if body is None else f"{request.command} {request.path}")
             self.authorizations.append(request.headers.get("Authorization"))
             self.headers.append({name.lower(): value for name, value in request.headers.items()})
             response = self._responses.get(urlsplit(request.path).path, self._responses.get("*"))
@@ -304,9 +316,10 @@ class SchemaRegistryServer:
         elif not self._accepts({name.lower(): value for name, value in request.headers.items()}):
             _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
         else:
-            self._answer_rightly(request, posted)
+            self._interface(request, body)
 
-    def _answer_rightly(self, request: BaseHTTPRequestHandler, posted: dict[str, Any] | None) -> None:
+    def _answer_rightly(self, request: BaseHTTPRequestHandler, body: bytes | None) -> None:
+        posted = None if body is None else json.loads(body)
         url = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         serialized = query.get("format") == "serialized"

@@ -29,8 +29,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.formats import install_advice, not_installed
 from connectors.core.processes.protoc import FOREIGN_LIMITS, place_of, run_protoc
 from connectors.protobuf.schema.descriptors import serialized
-from connectors.registry.batches import SchemaSource
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import SchemaSource, schema_unusable
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import kind_of, retained_registry
 from connectors.registry.lookups import Lookup

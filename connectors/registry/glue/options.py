@@ -16,6 +16,7 @@ from connectors.core.aws.access import AwsAccessOptions, check_access, region_fr
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import option, parse_options, refined
 from connectors.core.options.kinds import BOOLEAN, DURATION, STRING, Kind, choice
+from connectors.registry.azure import AzureOptions, parse_azure_options
 from connectors.registry.options import RegistryOptions, parse_registry_options
 
 _REGISTRY: Final = "schemaRegistry"
@@ -107,19 +108,22 @@ class GlueOptions(AwsAccessOptions):
         return dataclasses.replace(self, subject=None, auto_register=False, compression=Compression.NONE)
 
 
-AnyRegistryOptions = RegistryOptions | GlueOptions
+AnyRegistryOptions = RegistryOptions | GlueOptions | AzureOptions
 
 
-def parse_schema_registry(raw: Mapping[str, str]) -> AnyRegistryOptions:
-    """Parse the dictionary passed as schemaRegistry, for functions that read and write messages of Glue too.
+def parse_schema_registry(raw: Mapping[str, str], *, azure: bool = False) -> AnyRegistryOptions:
+    """Parse the dictionary passed as schemaRegistry, for functions that take Glue's messages, and maybe Azure's, too.
 
     Raises:
         OptionError: an option is unknown or not valid, or contradicts another.
     """
     kind = next((str(value) for name, value in raw.items() if name.lower() == "type"), "")
-    if kind.lower() not in {"", *_TYPES}:
+    types = (*_TYPES, "azure") if azure else _TYPES
+    if kind.lower() not in {"", *types}:
         what = f"The option type cannot be {kind!r:.80}"
-        raise OptionError("OPTION_ILLEGAL", what, _REGISTRY, f"Give {' or '.join(_TYPES)}.")
+        raise OptionError("OPTION_ILLEGAL", what, _REGISTRY, f"Give {' or '.join(types)}.")
+    if kind.lower() == "azure":
+        return parse_azure_options(raw)
     if kind.lower() != "glue":
         return parse_registry_options(raw)
     options = parse_options(GlueOptions, raw, os.environ, _REGISTRY)

@@ -12,8 +12,7 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError, Sour
 from connectors.core.formats import extra_imports
 from connectors.core.processes.pool import Cache
 from connectors.core.retry import OutageRule, wait_out
-from connectors.registry.batches import BatchedRequests
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import BatchedRequests, schema_unusable
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.schemas import SchemaForm, text_of
 

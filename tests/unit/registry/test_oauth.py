@@ -291,3 +291,43 @@ def test_a_cluster_without_a_bearer_token_is_refused() -> None:
     for login_ in ({}, {"basic.auth.user.info": "me:canary"}):
         with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*logical\.cluster.*bearer token"):
             parse_registry_options({"address": "https://r", "bearer.auth.logical.cluster": "lsrc-1", **login_})
+
+
+def provided(kind: str = "") -> object:
+    """A credential provider for the registry's tests."""
+    results: dict[str, object] = {
+        "text": "canary-token",
+        "bytes": {"token": b"canary-token", "expires_at": None},
+        "line": {"token": "canary-token\n", "expires_at": None},
+    }
+    return results.get(kind, {"token": "canary-token", "expires_at": None})
+
+
+def test_a_credential_provider_gives_the_token_with_cluster_and_pool(server: SchemaRegistryServer) -> None:
+    server.required_headers, server.clients, server.credentials = dict(CLOUD), {}, "Bearer canary-token"
+    cloud = {"bearer.auth.logical.cluster": "lsrc-1", "bearer.auth.identity.pool.id": "pool-1,pool-2"}
+    raw = {"address": server.address, "credentialProvider": f"{__name__}:provided", **cloud}
+    protobuf_registry(parse_registry_options(raw)).latest("basic")
+    for other in ("bearer.auth.token", "basic.auth.user.info", "bearer.auth.client.id"):
+        with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*one authentication"):
+            parse_registry_options({**raw, other: "canary:x"})
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*plain http"):
+        parse_registry_options({**raw, "address": "http://registry.example"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("text", "CREDENTIAL_PROVIDER"),
+        ("bytes", "SCHEMA_REGISTRY_CREDENTIALS"),
+        ("line", "SCHEMA_REGISTRY_CREDENTIALS"),
+    ],
+)
+def test_what_a_credential_provider_cannot_return_is_named_and_not_shown(
+    server: SchemaRegistryServer, kind: str, code: str
+) -> None:
+    raw = {"address": server.address, "credentialProvider": f"{__name__}:provided?kind={kind}", "retry.timeout": "0"}
+    with pytest.raises(ConnectorError) as caught:
+        protobuf_registry(parse_registry_options(raw)).latest("basic")
+    assert (caught.value.code, "credentialProvider" in str(caught.value)) == (code, True)
+    assert "canary" not in f"{caught.value!r} {caught.value}"

@@ -18,7 +18,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.registry.errors import schema_unusable
+from connectors.registry.batches import schema_unusable
 from connectors.registry.glue.options import GlueOptions
 
 NOT_FOUND: Final = "EntityNotFoundException"
