@@ -20,6 +20,7 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.azure import AzureOptions
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
 from connectors.registry.subjects import SubjectOptions
@@ -242,6 +243,11 @@ _GLUE_GROUPS = (
         "awsAccessKey stsEndpoint",
     ),
     Group("Time limits", "from, to", "request.timeout"),
+)
+
+_AZURE_GROUPS = (
+    Group("The registry", "from, to", "type"),
+    Group("Authentication", "from, to", "tenantId"),
 )
 
 
@@ -499,6 +505,7 @@ def _avro() -> str:
         Declared(SubjectOptions, _AVRO_WRITE_GROUPS),
         first="mode on.error avroSchema topic auto.register.schemas",
     )
+    azure, azure_details = option_pages(Declared(AzureOptions, _AZURE_GROUPS))
     return "\n".join(
         [
             "# `from_avro` and `to_avro`",
@@ -542,8 +549,8 @@ def _avro() -> str:
             "`ends too early (in customer.name, a value of the type string from byte 17 of 40)`.",
             "",
             "With `schemaRegistry`, messages stand in Confluent's frames (the id or GUID of a schema, in the message",
-            "or in a header), or with `type` set to `glue` in those of AWS Glue. Each is resolved from the schema of",
-            "its writer to the reader's: `avroSchema`, else",
+            "or in a header), or with `type` set to `glue` or `azure` in those of AWS Glue or Azure. Each is resolved",
+            "from the schema of its writer to the reader's: `avroSchema`, else",
             "`jsonFormatSchema`, else the latest version of the subject. The dictionary is that of",
             "[`from_protobuf`](protobuf.md#the-dictionary-schemaregistry). The two arguments of Databricks work too;",
             "its `confluent.schema.registry.*` may then stand among the options.",
@@ -568,7 +575,8 @@ def _avro() -> str:
             "by `topic` and `subject.name.strategy`, as Confluent's serializers do.",
             "",
             "With `schema.id.serializer=header`, the GUID of the schema goes into a header and the message stands",
-            "alone, as by Confluent's `HeaderSchemaIdSerializer`. The column is then `STRUCT<value BINARY, headers",
+            "alone, as by Confluent's `HeaderSchemaIdSerializer`. With Azure that is the default, and the header is",
+            "`content-type`. The column is then `STRUCT<value BINARY, headers",
             "ARRAY<STRUCT<key STRING, value BINARY>>>`, the two columns of the `kafka` sink; both are NULL for a NULL.",
             "A registry that gives out no GUIDs ends the call with `SCHEMA_UNUSABLE`.",
             "",
@@ -590,8 +598,17 @@ def _avro() -> str:
             "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
             *table,
             "",
+            "## The dictionary `schemaRegistry` of Azure",
+            "",
+            "With `type` set to `azure`. The options for authentication, TLS and time limits are",
+            "[those of a registry of Confluent](protobuf.md#the-dictionary-schemaregistry).",
+            *azure,
+            "",
             "## Options in detail",
             *details,
+            "",
+            "## `schemaRegistry` of Azure in detail",
+            *azure_details,
             "",
         ]
     )

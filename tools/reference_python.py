@@ -33,6 +33,7 @@ TESTING_MODULES = (
     "connectors.testing.kinesis",
     "connectors.testing.kafka.mock",
     "connectors.testing.schema_registry",
+    "connectors.testing.azure_schema_registry",
     "connectors.testing.history",
     "connectors.testing.object_store",
 )

@@ -32,11 +32,13 @@ import yaml
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from connectors import register
+from connectors.avro import from_avro, to_avro
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.formats import missing_source
+from connectors.testing.azure_schema_registry import AzureSchemaRegistry
 from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
@@ -669,6 +671,42 @@ def test_the_page_on_registries_reads_and_writes_frames_of_glue(spark: SparkSess
         assert [row.order.error is None for row in names["orders"].collect()] == [True, False]
         assert [bytes(row.value) for row in names["parcel_frames"].collect()] == [parcel_frame]
         server.drop()
+
+
+def test_the_page_on_registries_reads_and_writes_messages_of_azure(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/how-to/schema-registry.md").read_text(encoding="utf-8")
+    [text] = [one.text for one in blocks(page) if "messages_of_azure" in one.run_by]
+    order = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+    service = AzureSchemaRegistry("shop")
+    first = service.register("shop", "shop.Order", order)
+    second = service.register("shop", "shop.Order", order.replace("}]", ', "default": ""}]'))
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "secret")
+    with SchemaRegistryServer(interface=service) as server:
+        server.clients = {"APPLICATION": "secret"}
+        for given, ours in (
+            ('"fullyQualifiedNamespace": "mynamespace.servicebus.windows.net"', f'"address": "{server.address}"'),
+            ('"tenantId": "TENANT"', f'"bearer.auth.issuer.endpoint.url": "{server.token_url}"'),
+        ):
+            assert given in text
+            text = text.replace(given, ours)
+        header = [("content-type", f"avro/binary+{first}".encode())]
+        rows = [(b"\4o1", header), (b"\0\0\0\0" + second.encode() + b"\4o2", None), (None, header)]
+        kind = "value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+        names: dict[str, Any] = {
+            "events": spark.createDataFrame(rows, kind),
+            "from_avro": from_avro,
+            "to_avro": to_avro,
+        }
+        exec(compile(text, "schema-registry.md", "exec"), names)
+        assert [row.order and row.order.id for row in names["orders"].collect()] == ["o1", "o2", None]
+        written = Row(key="content-type", value=bytearray(f"avro/binary+{second}".encode()))
+        assert [(row.value, row.headers) for row in names["frames"].collect()] == [
+            (bytearray(b"\4o1"), [written]),
+            (bytearray(b"\4o2"), [written]),
+            (None, None),
+        ]
 
 
 def frame_of(schema: int, message: bytes) -> bytes:

@@ -41,6 +41,7 @@ from connectors.pubsub.options.kinds import DELETE_ON_STOP
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.registry.azure import AzureOptions
 from connectors.registry.glue.options import GlueOptions
 from connectors.registry.options import RegistryOptions
 from tools.reference_commands import commands
@@ -428,7 +429,7 @@ def known_names() -> frozenset[str]:
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
     protobuf = {
         name
-        for kind in (AvroOptions, JsonOptions, ProtobufOptions, RegistryOptions, GlueOptions)
+        for kind in (AvroOptions, JsonOptions, ProtobufOptions, RegistryOptions, GlueOptions, AzureOptions)
         for one in declared_options(kind).values()
         for name in (one.name, *one.aliases)
     }
