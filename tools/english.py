@@ -48,6 +48,8 @@ PATTERNS: Final[Mapping[str, str]] = {
     r"a (?:batch|message|task|shard|row|partition)\b": "per batch",
     r"\bbeside (?:what|those|that)\b": "compared with, besides",
     r"\bwhatever (?:it|they|that) (?:is|are|was|were) (?:of|by)\b": "any",
+    r"(?<!here)(?<!and)\s\b(?:is|are) no (?:JSON|text|list|object|number|frame|value|date|duplicate|part of)\b"
+    r"(?!'| may)": "is not a list, is not JSON",
 }
 """A pattern to what to write instead; a blank of a pattern stands for any white space, as between two lines."""
 

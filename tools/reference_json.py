@@ -14,7 +14,7 @@ those of `schema`, else of the latest version of the subject. `schemaRegistry` i
 (`confluent.schema.registry.*`) may stand among the options.
 
 A message is a bad row if its frame is not right, the registry has no such schema, that schema isn't a JSON Schema,
-nothing follows the frame, or what follows is not UTF-8. So is one that is no JSON of the columns, or has a value that
+nothing follows the frame, or what follows is not UTF-8. So is one that is not JSON of the columns, or has a value that
 its column cannot hold. With `on.error=column` the error names the column where that is known: Spark's `from_json`,
 which reads the message, takes or refuses it as a whole.
 
@@ -74,7 +74,7 @@ schema for a text, a number or a boolean alone gives a column of that type.
 - Dates and times of the years 1 to 9999 are read, as texts and as the numbers of Kafka Connect. Others are bad rows.
 - Base64 is that of RFC 4648, with padding and without line breaks.
 - A number is rounded to the digits of a `DECIMAL`; with too many before the point, or as a text, it is a bad row.
-- What is no text is read into a `STRING` as its JSON.
+- What is not text is read into a `STRING` as its JSON.
 
 Refused are `allOf` of types that exclude each other, or of decimals of different scales (`JSON_TYPE_NOT_SUPPORTED`),
 decimals of more than 38 digits, values that are checked, such as dates, maps and fractions, more than 30 levels deep,

@@ -46,7 +46,7 @@ class AvroOptions(BadRowOptions):
         "mode",
         mode_kind(_mode_unsupported),
         "FAILFAST ends the query at a row that cannot be read; PERMISSIVE gives a struct of NULLs for it, and NULL "
-        "where the schema is no record.",
+        "where the schema is not a record.",
         default="FAILFAST",
     )
     avro_schema: str | None = option(

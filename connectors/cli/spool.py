@@ -161,7 +161,7 @@ def wipe_command(location: SpoolLocation, *, yes: Yes = False, json: Json = Fals
         return
     console().print(Text(f"{done.files:,} files deleted."))
     for name in done.left:
-        why = "it cannot be removed" if name == root else "it is no part of a spool"
+        why = "it cannot be removed" if name == root else "it is not part of a spool"
         console().print(Text(f"left, because {why}: {name}"))
 
 

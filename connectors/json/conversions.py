@@ -30,12 +30,12 @@ _FIRST_YEAR: Final = "0001"
 _WITHIN: Final = ("0001-01-02", "9999-12-31")  # before and after these an offset may lead out of the years of Spark
 _PATH_BYTES: Final = 800  # of the 1,000 that an error may have
 _REASONS: Final = {
-    "date": "is no date of RFC 3339 in the years 1 to 9999",
-    "timestamp": "is no date-time of RFC 3339 in the years 1 to 9999",
-    "base64": "is no base64",
-    "days": "is no number of days to a date in the years 1 to 9999",
-    "millis": "is no number of milliseconds to a time in the years 1 to 9999",
-    "decimal": "is no base64 of a decimal",
+    "date": "is not a date of RFC 3339 in the years 1 to 9999",
+    "timestamp": "is not a date-time of RFC 3339 in the years 1 to 9999",
+    "base64": "is not base64",
+    "days": "is not a number of days to a date in the years 1 to 9999",
+    "millis": "is not a number of milliseconds to a time in the years 1 to 9999",
+    "decimal": "is not base64 of a decimal",
 }
 
 
@@ -186,7 +186,7 @@ def reason_of(column: JsonColumn, options: JsonOptions) -> str | None:
     if column.kind == "tinyint":
         return "is beyond the range of int8"
     if options.pattern_of(column.meaning) is not None:
-        return f"is no {column.meaning} of the option {column.meaning}Format in the years 1 to 9999"
+        return f"is not a {column.meaning} of the option {column.meaning}Format in the years 1 to 9999"
     reason = _REASONS.get(column.meaning)
     digits = f" of {column.precision} digits, {column.scale} of them after the point"
     return reason and reason + (digits if column.meaning == "decimal" else "")

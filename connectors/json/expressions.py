@@ -30,8 +30,8 @@ from connectors.json.errors import MALFORMED
 from connectors.json.options import JsonOptions
 from connectors.json.schema.columns import JsonColumn
 
-_FAILED: Final = f"[{MALFORMED}] A message is no JSON of the columns of its schema"
-_NO_JSON: Final = "is no JSON of the columns of the schema"
+_FAILED: Final = f"[{MALFORMED}] A message is not JSON of the columns of its schema"
+_NO_JSON: Final = "is not JSON of the columns of the schema"
 _DIGITS: Final = r"""["'][-+.,\\\p{Nd}]"""  # Spark reads a text of digits for a decimal, with commas in it
 _BEGINS: Final = r"(?<![^\s:\[,]..)"  # else most texts that end before a comma look like such a text
 _PLAIN_NAME: Final = re.compile(r"[\w .-]+", re.ASCII)  # in JSON as it is, but for \u
@@ -92,7 +92,7 @@ def decoded_json(
         column: what is read.
         options: those of the call.
         facts: what is known of a row, if there is an error column: ``error``, why there is no text, and for an error
-            with details ``schema``, the id of its schema. Where `error` is NULL, the result says why a text is no JSON
+            with details ``schema``, the id of its schema. Where `error` is NULL, the result says why a text is not JSON
             of the columns.
         subject: of the call, for an error with details.
     """
@@ -298,7 +298,7 @@ def _of_another_type(column: JsonColumn, path: str) -> Callable[..., Column] | N
     if column.meaning == "number":
         return lambda read: F.when(F.schema_of_variant(read) == "STRING", F.lit(f"{path} is a text, and no number"))
     kinds = ("STRING", "VOID")
-    return lambda read: F.when(~F.schema_of_variant(read).isin(*kinds), F.lit(f"{path} is no text"))
+    return lambda read: F.when(~F.schema_of_variant(read).isin(*kinds), F.lit(f"{path} is not text"))
 
 
 def _number_for_text(column: JsonColumn, _: str) -> Callable[..., Column] | None:

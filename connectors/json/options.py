@@ -54,7 +54,7 @@ class JsonOptions(BadRowOptions):
     corrupt_record: str | None = option(
         "columnNameOfCorruptRecord",
         STRING,
-        "The name of a further column of the struct, which has the text of a message that is no JSON of the columns. "
+        "The name of a further column of the struct, which has the text of a message that is not JSON of the columns. "
         "Without it there is no such column, since the schema of the registry has none.",
         default=None,
     )

@@ -52,7 +52,7 @@ _NUMBERED: Final = {PositionKind.TIME, PositionKind.AFTER, PositionKind.AT}
 def sequence_number(text: object) -> int:
     """Return the number of a record from its text; raises a `ValueError` for anything else."""
     if type(text) is not str or not _SEQUENCE.fullmatch(text):
-        raise ValueError(f"{text!r:.40} is no sequence number")
+        raise ValueError(f"{text!r:.40} is not a sequence number")
     return int(text)
 
 
@@ -298,5 +298,5 @@ def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Shard
 def of_type(kind: type[T], value: Any) -> T:
     """Return a value from JSON; raises a `TypeError` if it is not just of this type."""
     if type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+        raise TypeError(f"{value!r:.40} is not a {kind.__name__}")
     return value

@@ -58,7 +58,7 @@ class LineViews:
             try:
                 self._take(event)
             except (ValueError, LookupError, TypeError) as error:
-                raise self._no_file_of_ours(f"a line is no event of a query: {error}") from None
+                raise self._no_file_of_ours(f"a line is not an event of a query: {error}") from None
         now_ms = time.time_ns() // 1_000_000
         return [
             replace(view, newest=view.newest.at(now_ms, {})) if view.state in {"running", "idle"} else view
@@ -89,7 +89,7 @@ class LineViews:
             except ValueError:
                 continue
             if not isinstance(event, dict) or "event" not in event or not _is_in_range(event):
-                raise self._no_file_of_ours("a line is no event")
+                raise self._no_file_of_ours("a line is not an event")
             is_ours = True
             yield event
         if whole and not is_ours:

@@ -36,7 +36,7 @@ def own_error(text: str) -> OwnError | None:
 
 
 def last_line(exception: str) -> str:
-    """Return the line that says what is wrong: the last one that is no frame of a stack of the JVM, and no plan."""
+    """Return the line that says what is wrong: the last one that is not a frame of a stack of the JVM, and no plan."""
     lines = [line.strip() for line in exception.partition(_PLAN)[0].splitlines()]
     return next((line for line in reversed(lines) if line and not line.startswith(_NO_REASON)), "")
 

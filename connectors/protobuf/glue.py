@@ -46,7 +46,7 @@ def _find(messages: pa.BinaryArray, _headers: pa.Array | None) -> MessageFrames:
             numbers[row], length = read_varint(data[begin : min(begin + _MOST_BYTES, int(ends[row]))].tobytes(), 0)
             frames.begin[row] = begin + length - 1
         except BadRowError:
-            numbers[row], frames.errors[row] = -1, "is no frame of Glue: its message index is cut off"
+            numbers[row], frames.errors[row] = -1, "is not a frame of Glue: its message index is cut off"
     framed = numbers >= 0
     frames.begin[framed] += 1
     alone = frames.messages(np.arange(len(numbers)))

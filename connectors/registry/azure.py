@@ -200,7 +200,7 @@ def find_azure_frames(column: pa.BinaryArray, headers: pa.Array | None = None) -
             named[row] = match[1].decode().lower()
         else:
             begin = bytes(data[bounds[row] : bounds[row + 1]][:6]).hex(" ") or "no byte"
-            frames.errors[row] = f"is no frame of Azure: it begins with {begin}, and its {_HEADER} is {value!r:.80}"
+            frames.errors[row] = f"is not a frame of Azure: it begins with {begin}, and its {_HEADER} is {value!r:.80}"
     frames.note(np.fromiter(named, np.int64), named.values(), np.arange(len(named)))
     return frames
 

@@ -183,7 +183,7 @@ class RegistryClient:
                 try:
                     url = url.join(location)
                 except (httpx2.InvalidURL, ValueError):
-                    raise _redirect_error(home, "what is no URL") from None
+                    raise _redirect_error(home, "what is not a URL") from None
                 if url.userinfo or (url.scheme, url.netloc) != (home.scheme, home.netloc):
                     user = " with another user" if url.userinfo else ""
                     raise _redirect_error(home, f"{_origin(url)}{user}")

@@ -50,14 +50,14 @@ def confluent_frame(schema_id: int) -> PrefixFrame:
 
 
 def read_schema(data: bytes) -> tuple[int | str, int]:
-    """Return the schema's id, or its GUID in hexadecimal digits, and where it ends; BadRowError if it is no frame."""
+    """Return the schema's id, or its GUID in hexadecimal digits, and where it ends; raises BadRowError."""
     if data[:ID_END] == bytes(ID_END) and len(data) >= _LONG_ID_END:
         return int.from_bytes(data[ID_END:_LONG_ID_END], "big"), _LONG_ID_END
     if data[:1] == b"\x00" and len(data) >= ID_END:
         return int.from_bytes(data[1:ID_END], "big"), ID_END
     if data[:1] == b"\x01" and len(data) >= GUID_END:
         return data[1:GUID_END].hex(), GUID_END
-    raise BadRowError(f"is no Confluent frame: it begins with {data[:6].hex(' ') or 'no byte'}")
+    raise BadRowError(f"is not a Confluent frame: it begins with {data[:6].hex(' ') or 'no byte'}")
 
 
 def schema_header(headers: Mapping[str, Any], *, is_key: bool) -> bytes | None:

@@ -47,7 +47,7 @@ TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 def _parse_address(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ValueError("it is no http or https URL")
+        raise ValueError("it is not an http or https URL")
     if url.username or url.password:
         raise ValueError("it holds a user's name; give basic.auth.user.info instead")
     if re.search(r"[\s,?#\\]", text) or not text.isprintable() or (url.port is not None and not url.port):
@@ -64,7 +64,7 @@ def _parse_source(text: str) -> str:
 def _parse_token_url(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname or not TOKEN.fullmatch(text) or url.fragment:
-        raise ValueError("it is no http or https URL")
+        raise ValueError("it is not an http or https URL")
     if "@" in url.netloc:
         raise ValueError("it holds a user's name; give bearer.auth.client.id instead")
     return text
@@ -370,7 +370,7 @@ def split_registry(
     """Return the options of a function and those of its registry, which are among them in Databricks' form.
 
     In that form the registry is an ``address``. None for the registry's if there is none. Raises an `OptionError` when
-    it is given twice, or the subject is no text.
+    it is given twice, or the subject is not text.
     """
     pairs = options or {}
     if not isinstance(subject, str | None):

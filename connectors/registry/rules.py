@@ -50,12 +50,12 @@ def _rules_of(response: Mapping[str, Any], what: str) -> Iterator[_Rule]:
     if rule_set is None:
         return
     if not isinstance(rule_set, dict):
-        raise schema_unusable(what, "its ruleSet is no object")
+        raise schema_unusable(what, "its ruleSet is not an object")
     for phase, rules in rule_set.items():
         if rules is None or phase == "enableAt":
             continue
         if not isinstance(rules, list):
-            raise schema_unusable(what, f"{phase!r:.100} of its ruleSet is no list")
+            raise schema_unusable(what, f"{phase!r:.100} of its ruleSet is not a list")
         for rule in rules:
             yield from _active(rule, phase, what)
 

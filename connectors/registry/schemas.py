@@ -233,7 +233,7 @@ def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, s
     """Yield the name of each reference, with the subject and version of its schema."""
     references = response.get("references") or ()
     if not isinstance(references, list | tuple):
-        raise schema_unusable(what, "its references are no list")
+        raise schema_unusable(what, "its references are not a list")
     for reference in references:
         imported, subject = (text_of(reference, key, what) for key in ("name", "subject"))
         if type(reference.get("version")) is not int:

@@ -48,7 +48,7 @@ def _parse_location(text: str) -> Path | str:
 def _parse_endpoint(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
-        raise ValueError("it is no http: or https: URL")
+        raise ValueError("it is not an http: or https: URL")
     if "@" in url.netloc:
         raise ValueError("credentials do not belong in a URL")
     if url.scheme == "http" and not is_loopback(url.hostname):

@@ -25,7 +25,7 @@ def _server() -> tuple[MockKafkaProcess, Producer]:
 
 
 class KafkaHarness(SourceHarness):
-    """One partition of a topic of librdkafka's mock cluster; what that cannot do is no part of the contract."""
+    """One partition of a topic of librdkafka's mock cluster; what that cannot do is not part of the contract."""
 
     name = "kafka"
     source = "connectors.kafka.datasource:KafkaDataSource"

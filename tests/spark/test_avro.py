@@ -149,7 +149,7 @@ def test_the_example_reads_orders_of_two_versions_and_a_bad_record(spark: SparkS
         ("old-2", 3.0, "EUR", None, None),
     ]
     assert (bad["id"], bytes(bad["message"])) == (None, b"not an order")
-    assert "is no Confluent frame" in bad["error"]
+    assert "is not a Confluent frame" in bad["error"]
 
 
 def test_a_null_among_headers_is_none_and_a_column_of_texts_is_refused(spark: SparkSession) -> None:

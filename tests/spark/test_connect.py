@@ -1,6 +1,6 @@
 """Spark Connect: a client without Java registers the pack and uses it on a server of the pip package.
 
-Such a client needs pandas and zstandard, which are no part of the tests' environment, where pyarrow would import pandas
+Such a client needs pandas and zstandard, which the tests' environment lacks, where pyarrow would import pandas
 in every process. So the client has an environment of its own, with the group ``connect`` of pyproject.toml; the server
 and its workers have the tests' one. ``./dev chaos connect`` runs this.
 """

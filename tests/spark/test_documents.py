@@ -337,7 +337,7 @@ def test_the_examples_with_state_give_windows_copies_and_a_join(spark: SparkSess
 
 @pytest.mark.long
 def test_the_example_with_state_of_its_own_gives_totals_where_pandas_is() -> None:
-    """Spark wants pandas for it, which is no part of the tests' environment; that of Spark Connect's client has it."""
+    """Spark wants pandas for it, which is not part of the tests' environment; that of Spark Connect's client has it."""
     command = [str(side_environment("connect")), str(ROOT / "examples" / "stateful.py")]
     done = subprocess.run(
         command, env=environment(PYSPARK_PYTHON=command[0]), capture_output=True, text=True, check=False

@@ -124,14 +124,14 @@ def test_garbage_changes_no_neighbour_and_the_error_column_has_the_reason(
     good = framed(number, {"n": 1, "s": "x"})
     bad = {
         b"": "begins with no byte",
-        good[:4]: "is no Confluent frame",
+        good[:4]: "is not a Confluent frame",
         good[:5]: "has no message",
         framed(12345, {"n": 1}): "SCHEMA_NOT_FOUND",
         framed(number, b'{"s": "\xff"}'): "is not UTF-8",
-        framed(number, b'{"n": 1'): "is no JSON of the columns",
-        framed(number, {"n": "one", "s": "x"}): "is no JSON of the columns",
-        framed(number, b"[1]"): "is no JSON of the columns",
-        framed(number, {"n": 2**63}): "is no JSON of the columns",
+        framed(number, b'{"n": 1'): "is not JSON of the columns",
+        framed(number, {"n": "one", "s": "x"}): "is not JSON of the columns",
+        framed(number, b"[1]"): "is not JSON of the columns",
+        framed(number, {"n": 2**63}): "is not JSON of the columns",
     }
     rows = [message for each in bad for message in (good, each, None)]
     registry = {"address": server.address}
@@ -225,7 +225,9 @@ def test_a_schema_of_no_object_is_a_column_of_its_type(
     arguments = {"schema": json.dumps(schema), "schemaRegistryAddress": server.address, "subject": "keys"}
     assert values_of(spark, [framed(number, message)], **arguments) == [expected]
     (row,) = values_of(spark, [framed(number, message)], **arguments, options={"on.error": "column"})
-    assert row == Row(value=expected, error=None if expected is not None else "is no JSON of the columns of the schema")
+    assert row == Row(
+        value=expected, error=None if expected is not None else "is not JSON of the columns of the schema"
+    )
 
 
 def test_a_column_that_is_no_binary_is_refused(spark: SparkSession, server: SchemaRegistryServer) -> None:

@@ -21,7 +21,7 @@ INT8, INT16, INT32 = ({**INTEGER, "connect.type": kind} for kind in ("int8", "in
 FLOAT = {**NUMBER, "connect.type": "float32"}
 DECIMAL = {"title": f"{CONNECT}Decimal", "connect.parameters": {"scale": "2", "connect.decimal.precision": "7"}}
 AMOUNT, UNSCALED = {**NUMBER, **DECIMAL}, {**TEXT, "connect.type": "bytes", **DECIMAL}
-NO_JSON = "is no JSON of the columns of the schema"
+NO_JSON = "is not JSON of the columns of the schema"
 
 
 def record(**properties: Any) -> dict[str, Any]:
@@ -124,22 +124,22 @@ NO_DAYS = [
     *("0000-01-01", "10000-01-01", "", "2026-01-02T10:15:30Z"),
 ]
 BAD: list[tuple[Any, list[str], str]] = [
-    (TIME, [*map(json.dumps, NO_TIMES), "1767348930", "1.5", "true", "{}", "[]", "NaN"], "a is no date-time of RFC"),
-    (DAY, [*map(json.dumps, NO_DAYS), "20000", "true", "{}"], "a is no date of RFC 3339"),
-    (BYTES, ['"AQI"', '"AQ I="', '"AQI=AQI="', '"AQI=\\n"', '"A==="', '"-_-_"', '"="'], "a is no base64"),
-    (BYTES, ['"    "', '"AQID    "', '"AQIDBA "', '"AQID BA="', '"AQ\\t\\n=="', '"A Q="', '"===="'], "a is no base64"),
-    (BYTES, ["1234", "true", "12345678", "1.5"], "a is no text"),
+    (TIME, [*map(json.dumps, NO_TIMES), "1767348930", "1.5", "true", "{}", "[]", "NaN"], "a is not a date-time of RFC"),
+    (DAY, [*map(json.dumps, NO_DAYS), "20000", "true", "{}"], "a is not a date of RFC 3339"),
+    (BYTES, ['"AQI"', '"AQ I="', '"AQI=AQI="', '"AQI=\\n"', '"A==="', '"-_-_"', '"="'], "a is not base64"),
+    (BYTES, ['"    "', '"AQID    "', '"AQIDBA "', '"AQID BA="', '"AQ\\t\\n=="', '"A Q="', '"===="'], "a is not base64"),
+    (BYTES, ["1234", "true", "12345678", "1.5"], "a is not text"),
     (
         AMOUNT,
         ['"1.5"', '"1,234"', '"1234"', '"\\u0031"', '"-1"', '".5"', '"\\u0661"', '"\u0661"', '",5"', "'5'", '  \n"+5"'],
         "a is a text, and no number",
     ),
     (AMOUNT, ["123456", "1e400", "true", '"NaN"', "NaN", '""'], NO_JSON),
-    (UNSCALED, ['"x"', '""', '"AJiWgA=="', json.dumps("A" * 40)], "a is no base64 of a decimal of 7 digits"),
-    (UNSCALED, ["1234"], "a is no text"),
-    (MILLIS, ["9223372036854775807", "253402300800000", "-62135596800001"], "a is no number of milliseconds"),
+    (UNSCALED, ['"x"', '""', '"AJiWgA=="', json.dumps("A" * 40)], "a is not base64 of a decimal of 7 digits"),
+    (UNSCALED, ["1234"], "a is not text"),
+    (MILLIS, ["9223372036854775807", "253402300800000", "-62135596800001"], "a is not a number of milliseconds"),
     (MILLIS, ['"1"', "1.0", "9223372036854775808"], NO_JSON),
-    (DAYS, ["2932897", "-719163", "2147483647"], "a is no number of days"),
+    (DAYS, ["2932897", "-719163", "2147483647"], "a is not a number of days"),
     (DAYS, ["2147483648", '"1"'], NO_JSON),
     (CONNECT_TIME, ["2147483648", '"10:15:30"'], NO_JSON),
     (INT8, ["128", "255", "-129", "256"], "a is beyond the range of int8"),
@@ -180,11 +180,11 @@ def test_what_a_type_cannot_hold_is_a_bad_row_in_every_mode(
 @pytest.mark.parametrize(
     ("schema", "good", "bad", "reason"),
     [
-        (TIME, '"2026-01-02T10:15:30Z"', '"10:15:30"', "is no date-time"),
-        (DAY, '"2026-01-02"', '"2026"', "is no date"),
-        (BYTES, '"AQI="', "1234", "is no text"),
+        (TIME, '"2026-01-02T10:15:30Z"', '"10:15:30"', "is not a date-time"),
+        (DAY, '"2026-01-02"', '"2026"', "is not a date"),
+        (BYTES, '"AQI="', "1234", "is not text"),
         (AMOUNT, "1", '"1"', "is a text"),
-        (MILLIS, "1", "9223372036854775807", "is no number of milliseconds"),
+        (MILLIS, "1", "9223372036854775807", "is not a number of milliseconds"),
         (INT8, "1", "128", "is beyond the range of int8"),
         (NUMBER, "1", "1e400", "is beyond the range of double"),
     ],
@@ -256,8 +256,8 @@ def test_the_users_patterns_take_the_place_of_rfc_3339(spark: SparkSession, serv
     assert [error and error.split(" in ")[0] for _, error in found[1:]] == [
         "t is no timestamp of the option timestampFormat",
         "t is no timestamp of the option timestampFormat",
-        "d is no date of the option dateFormat",
-        "d is no text",
+        "d is not a date of the option dateFormat",
+        "d is not text",
     ]
     zoned = rows_of(spark, server, schema, texts[:1], {**options, "timeZone": "Europe/Berlin"})
     assert zoned[0][0]["t"] == "2026-01-02T09:15:00.000Z"

@@ -104,7 +104,7 @@ def test_a_header_of_kafka_selects_and_bad_rows_are_null(spark: SparkSession) ->
     assert [row["event"] for row in result] == [click, None, None, None, None]
     assert [row["shown"] and row["shown"]["value"] for row in result] == [click, None, None, None, None]
     assert result[4]["shown"] is None
-    assert "is no JSON" in result[1]["shown"]["error"]
+    assert "is not JSON" in result[1]["shown"]["error"]
     assert "'refund'" in result[2]["shown"]["error"]
     assert "NULL" in result[3]["shown"]["error"]
 

@@ -61,7 +61,7 @@ class Service:
     def publish(self, count: int) -> None:
         with self.changed:
             first = len(self.published)
-            # Every third id is no number, so that both kinds of keys are in the runs.
+            # Every third id is not a number, so that both kinds of keys are in the runs.
             new = [
                 f"m{number}" if number % 3 == 2 else str(_FIRST_ID + number) for number in range(first, first + count)
             ]

@@ -30,7 +30,7 @@ class AvroDecoder:
     def decode(self, messages: pa.BinaryArray) -> Decoded:
         """Decode a binary array; never raises for what is in a row.
 
-        A row that cannot be read is a struct of NULLs, and NULL where the type is no struct, as in Spark.
+        A row that cannot be read is a struct of NULLs, and NULL where the type is not a struct, as in Spark.
         """
         rows = np.flatnonzero(validity_of(messages))
         if not len(rows):

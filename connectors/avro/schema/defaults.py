@@ -28,7 +28,7 @@ _BITS: Final = {"int": 32, "long": 64}
 
 
 def check_defaults(reader: AvroType) -> None:
-    """Raise AVRO_SCHEMA_INCOMPATIBLE for a default that is no value of its type, AVRO_TOO_DEEP for an endless one."""
+    """Raise AVRO_SCHEMA_INCOMPATIBLE for a default that its type does not have, AVRO_TOO_DEEP for an endless one."""
     checker = _Checker()
     pending, seen = [reader], set[int]()
     try:
@@ -52,7 +52,7 @@ def _wrong(where: str, field: AvroField) -> AvroAnalysisError:
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
     branches = [branch.name or branch.kind for branch in field.type.branches]
     kind = f"union of {', '.join(branches)}" if branches else field.type.name or field.type.kind
-    return _incompatible(f"The default of {where} is {shown}, which is no value of its type ({kind:.{_MOST_SHOWN}})")
+    return _incompatible(f"The default of {where} is {shown}, which is not a value of its type ({kind:.{_MOST_SHOWN}})")
 
 
 def _incompatible(what: str) -> AvroAnalysisError:
@@ -129,7 +129,7 @@ class Defaults:
     def of(self, field: AvroField, record: str, arrow: pa.DataType) -> Any:
         """Return the default of a field in a column of this type: a dictionary for a struct, and pairs for a map.
 
-        Raises AVRO_SCHEMA_INCOMPATIBLE where it is no value of the column, or all are too large.
+        Raises AVRO_SCHEMA_INCOMPATIBLE where it is not a value of the column, or all are too large.
         """
         try:
             if self._checker.fits(field.type, field.default):

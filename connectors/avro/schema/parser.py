@@ -156,7 +156,7 @@ class _Parser:
             return self._union(schema, namespace)
         if isinstance(schema, dict):
             return self._object(schema, namespace)
-        raise ValueError(f"{_shown(schema)} is no type")
+        raise ValueError(f"{_shown(schema)} is not a type")
 
     def _object(self, schema: dict[str, Any], namespace: str) -> AvroType:
         kind = schema.get("type")
@@ -247,7 +247,7 @@ def _entries(fields: Any, record: str) -> list[dict[str, Any]]:
     names = set[str]()
     for name in (entry.get("name") for entry in fields):
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(f"{_shown(name)} is no name of a field of the record {record!r}")
+            raise ValueError(f"{_shown(name)} is not a name of a field of the record {record!r}")
         if name in names:
             raise ValueError(f"the record {record!r} has the field {name!r} twice")
         names.add(name)
@@ -263,13 +263,13 @@ def _default(kind: str, default: Any) -> Any:
 def _aliases(schema: Mapping[str, Any]) -> tuple[str, ...]:
     aliases = schema.get("aliases") or []
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise ValueError(f"the aliases of {schema.get('name')!r} are no list of names")
+        raise ValueError(f"the aliases of {schema.get('name')!r} are not a list of names")
     return tuple(aliases)
 
 
 def _full_name(name: Any, namespace: Any, inherited: str) -> tuple[str, str]:
     if not isinstance(name, str) or not all(NAME.fullmatch(part) for part in name.split(".")):
-        raise ValueError(f"{_shown(name)} is no name of a type")
+        raise ValueError(f"{_shown(name)} is not a name of a type")
     if "." in name:
         return name, name.rpartition(".")[0]
     space = namespace if isinstance(namespace, str) else inherited
@@ -282,7 +282,7 @@ def _attributes(schema: Mapping[str, Any], own: frozenset[str]) -> str:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _with_logical(made: AvroType, schema: dict[str, Any]) -> AvroType:

@@ -51,7 +51,7 @@ def folder_of_module(name: str) -> str:
     """Return the folder in which this process finds a module, for a child to search last; empty if it finds none.
 
     A module of the user's may lie beside the script of the job, which may be the present folder. Nothing there may
-    stand for a module of Python or of an installed package, so it is no entry of PYTHONPATH, which comes first.
+    stand for a module of Python or of an installed package, so it is not an entry of PYTHONPATH, which comes first.
     """
     try:
         spec = find_spec(name.partition(".")[0])

@@ -205,7 +205,7 @@ def _differs(column: JsonColumn, shape: Shape) -> bool:
         return shape.kind == "binary" and column.kind in ("string", *_NUMBERS)
     if shape.meaning in _CODED:
         return True
-    if column.meaning == "number":  # a number means itself; a text is no number
+    if column.meaning == "number":  # a number means itself; a text is not a number
         return shape.kind == "string"
     if column.meaning in ("days", "millis", "time") or column.meaning == "timestamp":
         return shape.kind in _NUMBERS

@@ -119,7 +119,7 @@ def _document(text: str, uri: str) -> Part:
     except RecursionError:
         raise schema_error("it is nested too deeply") from None
     except ValueError as error:
-        raise schema_error(f"it is no JSON: {error}") from None
+        raise schema_error(f"it is not JSON: {error}") from None
     if not isinstance(value, dict | bool):
         raise schema_error(f"it is neither an object nor a boolean, but {type(value).__name__}")
     draft = value.get("$schema") if isinstance(value, dict) else None
@@ -182,7 +182,7 @@ def _anchors(value: Mapping[str, Any]) -> list[str]:
 
 
 def schema_error(why: str) -> JsonAnalysisError:
-    """Return the error for a text that is no JSON Schema."""
+    """Return the error for a text that is not JSON Schema."""
     return JsonAnalysisError("CANNOT_PARSE_JSON_SCHEMA", f"The JSON Schema cannot be used: {why}", _WHERE)
 
 

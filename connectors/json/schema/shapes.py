@@ -203,7 +203,7 @@ def _narrower_first(one: Shape, other: Shape) -> tuple[Shape, Shape]:
 def _schemas(value: Mapping[str, Any], key: str) -> list[Any]:
     required = value.get(key, [])
     if not isinstance(required, list):
-        raise schema_error(f"{key} is no list")
+        raise schema_error(f"{key} is not a list")
     return required
 
 
@@ -265,7 +265,7 @@ def _of_type(part: Part, kind: str) -> Shape:
             return _array(part)
         case "boolean":
             return Shape("boolean")
-    raise schema_error(f"{kind!r:.50} is no type of JSON Schema")
+    raise schema_error(f"{kind!r:.50} is not a type of JSON Schema")
 
 
 def _logical(value: Mapping[str, Any]) -> str:
@@ -328,13 +328,13 @@ def _object(part: Part) -> Shape:
     properties = value.get("properties", {})
     patterns = value.get("patternProperties", {})
     if not isinstance(properties, dict) or not isinstance(patterns, dict):
-        raise schema_error("properties is no object")
+        raise schema_error("properties is not an object")
     others = [*patterns.values()]
     if value.get("additionalProperties", not patterns) is not False:
         others.append(value.get("additionalProperties", True))
     unwritable = next((name for name in properties if _SURROGATE.search(name)), None)
     if unwritable is not None:
-        raise schema_error(f"the property {unwritable!r:.100} is no text in UTF-8")
+        raise schema_error(f"the property {unwritable!r:.100} is not text in UTF-8")
     names = sorted(properties, key=lambda name: _place(properties[name]))
     return Shape(
         "object",
@@ -356,6 +356,6 @@ def _array(part: Part) -> Shape:
     if isinstance(items, list):  # before draft 2020-12, the first ones
         first, items = items, rest
     if not isinstance(first, list):
-        raise schema_error("prefixItems is no list")
+        raise schema_error("prefixItems is not a list")
     every = [*first, *([] if items is False else [items])]
     return Shape("array", items=tuple((part.inner(inner),) for inner in every))

@@ -57,7 +57,7 @@ def read_group_offset(
 
 
 def metadata_of(committed: Any) -> str | None:
-    """Return the metadata of a committed offset; other clients may commit bytes that are no text."""
+    """Return the metadata of a committed offset; other clients may commit bytes that are not text."""
     try:
         metadata: str | None = committed.metadata
     except UnicodeDecodeError:

@@ -403,7 +403,7 @@ def _parse_pattern(text: str) -> SubscribePattern:
     try:
         re.compile(text)
     except re.error as error:
-        raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}") from None
+        raise illegal(f"The pattern '{text}' is not a regular expression of Python: {error}") from None
     return SubscribePattern(text)
 
 

@@ -74,16 +74,16 @@ class MessageFrames:
 
 
 def read_prefix(data: bytes) -> tuple[SchemaKey, int]:
-    """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
+    """Return the schema of a frame, and where its message begins; BadRowError if it is not a frame."""
     schema, place = read_schema(data)
     count, place = read_varint(data, place, zig_zag=True)
     if not 0 <= count <= _MOST_INDEXES:
-        raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
+        raise BadRowError(f"is not a Confluent frame: it has {count} message indexes")
     indexes = []
     for _ in range(count):
         index, place = read_varint(data, place, zig_zag=True)
         if index < 0:
-            raise BadRowError(f"is no Confluent frame: it has the message index {index}")
+            raise BadRowError(f"is not a Confluent frame: it has the message index {index}")
         indexes.append(index)
     return SchemaKey(schema, tuple(indexes) or _FIRST_MESSAGE), place
 
@@ -95,7 +95,7 @@ def read_varint(data: bytes, place: int, *, zig_zag: bool = False) -> tuple[int,
         value |= (byte & 127) << (7 * count)
         if byte < MORE:
             return ((value >> 1) ^ -(value & 1) if zig_zag else value), place + count + 1
-    raise BadRowError("is no Confluent frame: its message indexes are cut off")
+    raise BadRowError("is not a Confluent frame: its message indexes are cut off")
 
 
 def _index_prefix(path: tuple[int, ...]) -> bytes:

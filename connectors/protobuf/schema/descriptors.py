@@ -310,7 +310,7 @@ def map_entry(field: FieldType) -> tuple[FieldType, FieldType]:
     """Return the fields of key and value of a map; a pool does not check that a descriptor has them."""
     entry: MessageType = field.message_type
     if {part.number: part.name for part in entry.fields} != {1: "key", 2: "value"}:
-        where = f"{entry.full_name} is no entry of a map"
+        where = f"{entry.full_name} is not an entry of a map"
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where)
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 

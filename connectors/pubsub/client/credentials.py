@@ -100,7 +100,7 @@ def _load(source: Path | ServiceAccount | None) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials = load(content, scopes=_SCOPES)[0]
     except (GoogleAuthError, ValueError, TypeError, KeyError, AttributeError):
-        raise _unusable(source, "is no file of Google credentials") from None
+        raise _unusable(source, "is not a file of Google credentials") from None
     if hasattr(credentials, "with_always_use_jwt_access"):
         # As Google's clients do: the key signs the tokens itself, so no token endpoint has to be reached.
         credentials = credentials.with_always_use_jwt_access(always_use_jwt_access=True)

@@ -67,7 +67,7 @@ def resource(collection: str, *, several: bool = False) -> Kind[str]:
 
 def _parse_project(text: str) -> str:
     if not re.fullmatch(_PROJECT, text):
-        raise ValueError("it is no project id")
+        raise ValueError("it is not a project id")
     return text
 
 

@@ -359,7 +359,11 @@ def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
         bare = not name.startswith("projects/")
         bad = not is_name("topics", name) or (bare and columns.project is None)
         if bad:
-            why = "is not a full path, and the option projectId is not set" if is_name("topics", name) else "is no name"
+            why = (
+                "is not a full path, and the option projectId is not set"
+                if is_name("topics", name)
+                else "is not a name"
+            )
             check.refuse(encoded.indices.to_numpy() == code, f"its topic {name[:80]!r} {why}")
     paths = pa.array([full_path(columns.project, "topics", name) for name in names], pa.string())
     return paths.take(encoded.indices)

@@ -59,7 +59,7 @@ def find_glue_frames(column: pa.BinaryArray) -> Frames:
     for row in np.flatnonzero(pending).tolist():
         if row not in errors:
             begin = plain[row].as_py()[:HEADER_BYTES].hex(" ") or "no byte"
-            errors[row] = f"is no frame of Glue: it begins with {begin}"
+            errors[row] = f"is not a frame of Glue: it begins with {begin}"
     return frames
 
 

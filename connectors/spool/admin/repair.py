@@ -60,7 +60,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class Wiping:
-    """How many files were deleted, and what was left: names that are no part of a spool.
+    """How many files were deleted, and what was left: names that are not part of a spool.
 
     Or the location itself, if it is empty and cannot be removed: a link, the root of a disk, the working folder.
     """

@@ -201,7 +201,7 @@ def _check_notes(store: Store) -> Iterator[FileFinding]:
 
 
 def _check_names(store: Store, files: dict[str, int]) -> Iterator[FileFinding]:
-    """Report files that are no part of a spool, left over, or open to others."""
+    """Report files that are not part of a spool, left over, or open to others."""
     for name in files:
         try:
             mode = store.permissions(name)

@@ -198,7 +198,7 @@ class FetcherChild:
     def read(self) -> Iterator[Report]:
         """Yield what it has reported since the last call; `has_hung_up` then says whether no more can come.
 
-        ConnectorError: it is no report.
+        ConnectorError: it is not a report.
         """
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.reports, _READ_BYTES):

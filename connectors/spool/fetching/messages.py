@@ -243,7 +243,7 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
     try:
         value = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise malformed("it is no JSON") from None
+        raise malformed("it is not JSON") from None
     if not isinstance(value, dict) or "v" not in value:
         raise malformed("it has no version")
     version = value.pop("v")
@@ -261,7 +261,7 @@ def decode(line: bytes, kinds: Mapping[str, type[M]]) -> M:
 
 
 def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def to_json(message: Any) -> Any:

@@ -63,7 +63,7 @@ class DataLossPolicy:
             try:
                 return work()
             except SpoolDamagedError as error:
-                if error.where in quarantined_files:  # it is no segment that could be given up
+                if error.where in quarantined_files:  # it is not a segment that could be given up
                     raise
                 quarantined_files.add(error.where)
                 self._give_up(error)

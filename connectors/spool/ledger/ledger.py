@@ -186,7 +186,7 @@ class Ledger:
             failpoint("manifest.after_delete")
 
     def row_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
-        """Return the bytes of each row of an admitted segment that is no duplicate, in order."""
+        """Return the bytes of each row of an admitted segment that is not a duplicate, in order."""
         return even_sizes(entry) if entry.quarantined else self._read_row_sizes(entry)
 
     def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
@@ -384,6 +384,6 @@ def foreign_segment(reader: SegmentReader, where: str) -> SpoolDamagedError:
 
 
 def read_row_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
-    """Return the bytes of each row of an admitted segment that is no duplicate, in order, from its file."""
+    """Return the bytes of each row of an admitted segment that is not a duplicate, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
     return sizes if entry.duplicate_mask is None else sizes[~unpack_mask(entry.duplicate_mask, entry.rows)]

@@ -114,7 +114,7 @@ def decode(
     try:
         value = json.loads(data[:end])
     except (ValueError, RecursionError):
-        raise record_damaged(f"{what} is no JSON of a spool", where) from None
+        raise record_damaged(f"{what} is not JSON of a spool", where) from None
     if not isinstance(value, dict):
         raise record_damaged(f"{what} is not an object", where)
     if type(value.get("v")) is not int or value["v"] not in (SIDE_FORMAT, FORMAT_VERSION):

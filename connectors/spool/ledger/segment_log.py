@@ -240,7 +240,7 @@ class Manifest:
 
     @classmethod
     def _decoded_from(cls, data: memoryview, footer: Mapping[str, Any], name: str, digest: str) -> Manifest | None:
-        """Return the manifest of an Arrow stream and a footer; None, or ValueError, if that is no manifest."""
+        """Return the manifest of an Arrow stream and a footer; None, or ValueError, if that is not a manifest."""
         with pa.ipc.open_stream(bytes(data)) as stream:
             [columns] = list(stream)
         columns.validate(full=True)

@@ -393,7 +393,7 @@ def _repeated(keys: _Keys, ascending: _Keys, arrays: Sequence[_Guided]) -> Mask:
     if not marked.any():
         return marked
     repeated = np.empty(len(keys), np.bool_)
-    # A stable sort: of the rows with one key the first is no duplicate.
+    # A stable sort: of the rows with one key the first is not a duplicate.
     repeated[np.argsort(keys, kind="stable")] = marked
     return repeated
 

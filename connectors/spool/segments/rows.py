@@ -50,7 +50,7 @@ class RowSchema:
         metadata = stored.metadata or {}
         text = metadata.get(_VERSION_KEY, b"%d" % _FIRST_VERSION)
         if not text.isdigit() or int(text) < _FIRST_VERSION:
-            raise ValueError("its version is no number")
+            raise ValueError("its version is not a number")
         if int(text) <= self.version and stored.equals(self.columns):
             return None
         names = stored.names

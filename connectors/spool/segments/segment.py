@@ -186,7 +186,7 @@ class SealedReader:
         try:
             footer: dict[str, Any] = json.loads(bytes(text))
         except (ValueError, RecursionError):
-            self.damaged("has a footer that is no JSON")
+            self.damaged("has a footer that is not JSON")
         if part := misfit(footer, {**_FOOTER, **self._kind.shape}):
             self.damaged(f"has a footer with a right checksum and a wrong value: {part}")
         starts = [section["offset"] for section in footer["sections"]]
@@ -418,7 +418,7 @@ class Slice:
     Attributes:
         source: index of its source in the spool's list.
         first_row, end_row: row indexes in the segment, end excluded.
-        position: position of the first row that is no duplicate.
+        position: position of the first row that is not a duplicate.
         rows: how many rows are no duplicates.
         row_mask: which rows these are, packed bits; None if all are.
     """

@@ -30,7 +30,7 @@ from connectors.spool.store.base import Store, StoreAccess
 _OWNER = "batch"
 
 RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
-"""Returns the bytes of each row of a segment that is no duplicate, in order."""
+"""Returns the bytes of each row of a segment that is not a duplicate, in order."""
 
 
 def offset_at(state: LedgerState, position: int) -> Offset:

@@ -72,7 +72,7 @@ class AckIds:
     """Ack ids as the service gives them: opaque, one for each delivery, 170 to 220 characters.
 
     The last characters are the number of the delivery; before them stands a tag of this server, so that a text which
-    is no ack id is told apart from one whose delivery is over.
+    is not an ack id is told apart from one whose delivery is over.
     """
 
     def __init__(self) -> None:

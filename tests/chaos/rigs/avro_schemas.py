@@ -415,7 +415,7 @@ class Resolution:
         return {**schema, "fields": self._chance.sample(fields, len(fields))}
 
     def _default(self, kind: Any) -> Any:
-        """Return a default, perhaps one that is no value of the type; Java pads texts for a fixed."""
+        """Return a default, perhaps one that is not a value of the type; Java pads texts for a fixed."""
         if self.odd and kind_of(kind) not in {"union", "fixed"} and self._chance.random() < 0.15:
             return self._chance.choice(_WRONG)
         return default_of(kind, self._defaults)

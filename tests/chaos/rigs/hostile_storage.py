@@ -83,7 +83,7 @@ def on_spool(folder: Path, harm: Callable[[HandSpool, dict[str, bytes]], None]) 
 
 
 def _clear(root: Path) -> None:
-    """Remove all that is no file of its own: links, pipes, devices, and folders in the place of files."""
+    """Remove all that is not a file of its own: links, pipes, devices, and folders in the place of files."""
     for path in sorted(root.rglob("*"), reverse=True):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             path.unlink()

@@ -119,11 +119,11 @@ def test_what_is_in_no_frame_or_does_not_fit_is_a_bad_row_and_changes_no_neighbo
     packed = zlib.compress(message)
     unknown = str(uuid4())
     bad = {
-        b"": "is no frame of Glue: it begins with no byte",
-        b"\3": "is no frame of Glue",
-        header(good)[:-1]: "is no frame of Glue",
-        b"\0" + header(good)[1:] + message: "is no frame of Glue",
-        header(good, 1) + message: "is no frame of Glue: it begins with 03 01",
+        b"": "is not a frame of Glue: it begins with no byte",
+        b"\3": "is not a frame of Glue",
+        header(good)[:-1]: "is not a frame of Glue",
+        b"\0" + header(good)[1:] + message: "is not a frame of Glue",
+        header(good, 1) + message: "is not a frame of Glue: it begins with 03 01",
         header(good, 5) + message: "cannot be decompressed",
         header(good, 5) + packed[:-1]: "cut off",
         header(good, 5): "cut off",

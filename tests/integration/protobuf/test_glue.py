@@ -83,8 +83,8 @@ def test_bad_frames_and_writers_that_do_not_fit_change_no_neighbour(glue: GlueRi
     good = glue.register("orders", ORDERS_PROTO, "PROTOBUF")
     neighbour = header(good) + b"\1\x08\x05"
     bad = {
-        b"": "is no frame of Glue",
-        header(good)[:-1]: "is no frame of Glue",
+        b"": "is not a frame of Glue",
+        header(good)[:-1]: "is not a frame of Glue",
         header(good): "message index is cut off",
         header(good) + b"\x80": "message index is cut off",
         header(good) + b"\xff\xff\xff\xff\xff\x01": "message index is cut off",

@@ -135,7 +135,7 @@ def test_writers_with_several_schemas_are_read_by_field_number(server: SchemaReg
     assert f"holds a shop.Refund (schema {ids[3]}), not a shop.Basic" in rows[3]["error"]
     assert "has no schema id 999" in rows[4]["error"]
     assert "message indexes [4]" in rows[5]["error"]
-    assert "is no Confluent frame" in rows[6]["error"]
+    assert "is not a Confluent frame" in rows[6]["error"]
     failing = call_of(server, rig, "Basic")
     with pytest.raises(ConnectorError, match=r"MALFORMED_PROTOBUF_MESSAGE.*schema id 999"):
         failing(pa.array(frames[4:5]))

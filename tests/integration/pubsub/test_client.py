@@ -792,8 +792,8 @@ CANARY = "canary-51b0e9"
         (None, "No such file"),
         (CANARY, "is not JSON"),
         (f'["{CANARY}"]', "is not a JSON object"),
-        (f'{{"secret": "{CANARY}"}}', "is no file of Google credentials"),
-        (f'{{"type": "{CANARY}"}}', "is no file of Google credentials"),
+        (f'{{"secret": "{CANARY}"}}', "is not a file of Google credentials"),
+        (f'{{"type": "{CANARY}"}}', "is not a file of Google credentials"),
         (
             json.dumps(
                 {
@@ -803,9 +803,9 @@ CANARY = "canary-51b0e9"
                     "private_key": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n",
                 }
             ),
-            "is no file of Google credentials",
+            "is not a file of Google credentials",
         ),
-        (f'{{"type": "authorized_user", "refresh_token": "{CANARY}"}}', "is no file of Google credentials"),
+        (f'{{"type": "authorized_user", "refresh_token": "{CANARY}"}}', "is not a file of Google credentials"),
     ],
 )
 def test_bad_key_file_is_an_error_with_its_path_and_none_of_its_contents(

@@ -54,7 +54,7 @@ class Service:
 
     def publish(self, count: int) -> None:
         for number in itertools.islice(self._numbers, count):
-            # Every third id is no number, so that both kinds of keys are in the runs.
+            # Every third id is not a number, so that both kinds of keys are in the runs.
             name = f"m{number}" if number % 3 == 2 else str(_FIRST_ID + number)
             key = f"k{scheduler().random.randrange(self.keys)}"
             self.messages[name] = Message(name, key, int((scheduler().now + 1) * 1e6) + number)

@@ -92,10 +92,10 @@ def test_what_is_in_no_frame_or_does_not_fit_is_a_bad_row_and_changes_no_neighbo
     protobuf = server.register("other", text='syntax = "proto3";')
     message = encode(V1, {"id": 1, "old": "a"})
     bad = {
-        b"": "is no Confluent frame",
-        b"\0\0\0": "is no Confluent frame",
-        b"\2" * 30: "is no Confluent frame",
-        b"\1" + bytes(15): "is no Confluent frame",
+        b"": "is not a Confluent frame",
+        b"\0\0\0": "is not a Confluent frame",
+        b"\2" * 30: "is not a Confluent frame",
+        b"\1" + bytes(15): "is not a Confluent frame",
         framed(good, message[:-1]): "ends too early",
         framed(wrong, b"\2a"): f"missing required field new (schema {wrong})",
         framed(999, message): "SCHEMA_NOT_FOUND",
@@ -172,7 +172,7 @@ def test_a_header_has_the_schema_and_that_of_the_other_column_is_never_taken(
     answers = values_of(call, pa.array(rows, pa.binary()), pa.array(headers, HEADERS))
     assert [row and row["value"] for row in answers] == [value, value, value, None, None, None]
     assert f"isKey={not is_key}: {other} has its id" in answers[3]["error"]
-    assert "is no Confluent frame" in answers[4]["error"]
+    assert "is not a Confluent frame" in answers[4]["error"]
     assert answers[5] is None
 
 

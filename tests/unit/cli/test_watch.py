@@ -211,7 +211,7 @@ NO_OBSERVER = {
     "a time that is a text": json.dumps(measurement(1).to_json() | {"time_ms": "now"}),
     "very deep": "[" * 100_000,
     "a time without end": json.dumps(measurement(1).to_json() | {"time_ms": 1e300}),
-    "a time that is no number": json.dumps(measurement(1).to_json() | {"time_ms": float("nan")}),
+    "a time that is not a number": json.dumps(measurement(1).to_json() | {"time_ms": float("nan")}),
     "a time before 1970": json.dumps(measurement(1).to_json() | {"time_ms": -1e18}),
     "a rate without end": json.dumps(measurement(1).to_json() | {"rows_per_second": float("inf")}),
     "more rows than fit": json.dumps(measurement(1).to_json() | {"rows": 10**400}),

@@ -100,7 +100,7 @@ def test_a_schema_of_another_kind_or_meaning_makes_bad_rows(server: SchemaRegist
     rows = [framed(each) for each in (good, millis, avro, broken, lost, 77)]
     errors = [row["error"] for row in places(call_of(server, error_column=True), rows)]
     assert errors[0] is None
-    expected = ("at was written as bigint and is read as timestamp", "type 'AVRO'", "no JSON", "nowhere", "id 77")
+    expected = ("at was written as bigint and is read as timestamp", "type 'AVRO'", "not JSON", "nowhere", "id 77")
     for error, part in zip(errors[1:], expected, strict=True):
         assert part in error
     with pytest.raises(JsonDataError, match=r"\[MALFORMED_JSON_MESSAGE\].*row 1 of the batch.*read as timestamp"):

@@ -89,7 +89,7 @@ def test_28_one_wrong_byte_makes_it_a_record_like_any_other(at: int) -> None:
         b"\x08\x01",  # a number for the table of keys
         b"\x0b",  # a group
         b"\x1a" + b"\xff" * 11,  # a length without end
-        b"\x0a\x02\xff\xfe",  # a key that is no text
+        b"\x0a\x02\xff\xfe",  # a key that is not text
     ],
 )
 def test_what_has_a_right_checksum_and_cannot_be_read_is_a_record_like_any_other(body: bytes) -> None:

@@ -84,8 +84,12 @@ def rows(data: bytes) -> list[object]:
 def test_an_entry_of_a_map_that_is_none_is_named(old: bytes) -> None:
     whole = compiled('syntax = "proto3"; message Basic { map<string, int32> m = 1; }')
     data = whole.replace(old, old[:-1] + b"x")
-    with pytest.raises(ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is no entry of a map"):
+    with pytest.raises(
+        ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is not an entry of a map"
+    ):
         rows(data)
     kind = pa.struct([("m", pa.map_(pa.string(), pa.int32()))])
-    with pytest.raises(ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is no entry of a map"):
+    with pytest.raises(
+        ConnectorError, match=r"CANNOT_PARSE_PROTOBUF_DESCRIPTOR.*Basic.MEntry is not an entry of a map"
+    ):
         Rig(Engine.PYTHON, data).encode("Basic", [{"m": {"a": 1}}], kind)

@@ -35,7 +35,7 @@ HOSTILE = {
     "60 missing fields": (REQUIRED, b"", {}),
     "an Any of an unknown type with a long name": (ANY, any_of("type.googleapis.com/" + "x" * 5000), {}),
     "an Any with a long name of many bytes a character": (ANY, any_of("type.googleapis.com/" + "\u20ac" * 3000), {}),
-    "an Any whose url is no type": (ANY, any_of("\u20ac" * 3000), {}),
+    "an Any whose url is not a type": (ANY, any_of("\u20ac" * 3000), {}),
     "text that is not UTF-8": (DEEP, _delimited(2, b"\xff" * 3000), {}),
     "cut short": (DEEP, b"\x0a\x7f", {}),
     "like a frame": (DEEP, b"\0\0\0\0\x01\0" + b"\xff" * 3000, {}),

@@ -117,7 +117,7 @@ def test_what_is_in_no_frame_is_a_bad_row_that_says_so(row: bytes, header: bytes
     given = pa.array([[{"key": "content-type", "value": header}]], HEADERS)
     frames = find_azure_frames(pa.array([row], pa.binary()), given)
     assert (frames.schemas, frames.which.tolist()) == ([], [-1])
-    assert "is no frame of Azure" in frames.errors[0]
+    assert "is not a frame of Azure" in frames.errors[0]
 
 
 @pytest.mark.parametrize("repeat", [1, 100], ids=["rows", "columns"])

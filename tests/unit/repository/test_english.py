@@ -40,6 +40,7 @@ PLANTED = [
     "It makes 2 calls a batch.",
     "How fast it is beside what there is.",
     "It needs no scope, whatever they are of.",
+    "The response is no JSON.",
 ]
 RIGHT = [
     "There are so many shards that four tasks read them.",

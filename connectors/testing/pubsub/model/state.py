@@ -273,7 +273,7 @@ class PubSubState:
         return subscription
 
     def delivery_numbers(self, ack_ids: Iterable[str]) -> list[int]:
-        """The deliveries that ack ids stand for; raises INVALID_ARGUMENT for a text that is no ack id."""
+        """The deliveries that ack ids stand for; raises INVALID_ARGUMENT for a text that is not an ack id."""
         numbers: list[int] = []
         for ack_id in ack_ids:
             number = self.ack_ids.number(ack_id)

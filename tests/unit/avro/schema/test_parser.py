@@ -20,11 +20,11 @@ def record(*fields: Any, **more: Any) -> dict[str, Any]:
     ("schema", "why"),
     [
         ("nothing", "neither a type nor the name"),
-        (7, "7 is no type"),
-        ({"type": "array"}, "None is no type"),
+        (7, "7 is not a type"),
+        ({"type": "array"}, "None is not a type"),
         ({"type": "record", "name": "R"}, "no list of fields"),
-        ({"type": "record", "name": "a b", "fields": []}, "is no name of a type"),
-        (record({"name": "1", "type": "int"}), "is no name of a field"),
+        ({"type": "record", "name": "a b", "fields": []}, "is not a name of a type"),
+        (record({"name": "1", "type": "int"}), "is not a name of a field"),
         (record({"name": "a", "type": "int"}, {"name": "a", "type": "int"}), "the field 'a' twice"),
         (record({"name": "a", "type": "R"}), "holds itself without an end"),
         (record({"name": "a", "type": record()}), "defined twice"),
@@ -33,7 +33,7 @@ def record(*fields: Any, **more: Any) -> dict[str, Any]:
         ({"type": "fixed", "name": "F"}, "has no size"),
         ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "a symbol twice"),
         ({"type": "enum", "name": "E"}, "no list of symbols"),
-        ({}, "None is no type"),
+        ({}, "None is not a type"),
     ],
 )
 def test_what_is_no_schema_is_refused_with_the_reason(schema: Any, why: str) -> None:

@@ -60,7 +60,7 @@ BOTH = [
     ({"subscribePattern": "a"}, ONLY_ONE),
     ({"subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe' is ','"),
     ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option"),
-    ({"subscribe": None, "subscribePattern": "("}, "is no regular expression"),
+    ({"subscribe": None, "subscribePattern": "("}, "is not a regular expression"),
     ({"subscribe": None, "assign": "a,b"}, "No topicpartitions to assign as specified value for option 'assign' is"),
     ({"subscribe": None, "assign": '{"a":0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a":0}'),
     ({"kafka__bootstrap__servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),

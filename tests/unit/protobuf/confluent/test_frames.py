@@ -101,7 +101,7 @@ def test_the_header_of_the_other_column_is_never_taken(is_key: bool) -> None:
 def test_what_is_no_frame_is_a_bad_row(data: str) -> None:
     frames = read_frames(pa.array([bytes.fromhex(data), bytes.fromhex("000000000100")]))
     assert list(frames.errors) == [0]
-    assert frames.errors[0].startswith("is no Confluent frame")
+    assert frames.errors[0].startswith("is not a Confluent frame")
     assert frames.messages.to_pylist() == [None, b""]
 
 

@@ -1,4 +1,4 @@
-"""Messages that were made to do harm, text that is no text, and the choice of a decoder."""
+"""Messages that were made to do harm, text that is not text, and the choice of a decoder."""
 
 from __future__ import annotations
 

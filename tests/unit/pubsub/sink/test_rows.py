@@ -180,7 +180,7 @@ def raw_texts(*values: bytes) -> pa.Array:
     ("column", "reason"),
     [
         ("orderingKey", "its ordering key is not UTF-8"),
-        ("topic", "its topic '{}' is no name"),
+        ("topic", "its topic '{}' is not a name"),
         ("attribute keys", "the key '{}' of an attribute is not UTF-8"),
         ("attribute values", "the attribute 'b' is not UTF-8"),
     ],
@@ -302,9 +302,9 @@ def test_topics_come_from_their_column_as_ids_and_as_full_paths() -> None:
     ("topic", "project", "reason"),
     [
         (None, "shop", "no topic"),
-        ("a/b", "shop", "is no name"),
+        ("a/b", "shop", "is not a name"),
         ("orders", None, "projectId"),
-        ("", "shop", "is no name"),
+        ("", "shop", "is not a name"),
     ],
 )
 def test_a_row_with_a_bad_topic_is_named(topic: str | None, project: str | None, reason: str) -> None:

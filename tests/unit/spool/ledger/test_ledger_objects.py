@@ -208,7 +208,7 @@ def act_and_be_taken_over(action: str, at: int | None) -> int:
         assert fenced or recorded, seen[at]
         after = new.files()
         changed = {name for name in files.keys() | after.keys() if files.get(name) != after.get(name)}
-        # A record that stood before the takeover says what may go; a run of ids that no record names is no part of it.
+        # A record that stood before the takeover says what may go; a run of ids that no record names is not part of it.
         assert recorded or all(name.startswith("ids/") for name in changed), changed
         assert not can_write(old)
         assert new.ledger is not None

@@ -158,7 +158,7 @@ def resume_after_a_takeover(busy: HandSpool, action: str, at: int, count: int) -
     put_before = any(call.kind == "link" and call.path.startswith("ledger/") for call in disk.calls[:at])
     assert fenced is not None or put_before, f"{action}, paused before call {at}: {disk.seen[at]}"
     after = busy.files()
-    # A record that stood before the takeover says what may go; else nothing does, and a run of ids is no part of it.
+    # A record that stood before the takeover says what may go; else nothing does, and a run of ids is not part of it.
     changed = {name for name, data in takeover.files.items() if after.get(name) != data and not name.startswith("tmp/")}
     assert not changed or put_before, changed
     assert all(name.startswith("ids/") for name in after.keys() - takeover.files.keys())
