@@ -20,7 +20,7 @@ from connectors.core.functions.bad_rows import (
     with_errors,
 )
 from connectors.core.functions.call import Call
-from connectors.core.functions.columns import bitmap, spread, struct_array, validity_of
+from connectors.core.functions.columns import bitmap, masked, struct_array, validity_of
 from connectors.core.functions.options import BadRowOptions
 from connectors.core.processes.pool import Cache
 from connectors.mixed.errors import UNKNOWN, MixedDataError
@@ -79,19 +79,33 @@ class MixedCall:
         arrays = [other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other for other in others]
         headers = arrays[0] if self.headers else None
         which, unknown = self._selection.find(column, headers, arrays[-1] if self.by is By.COLUMN else None)
+        failures: dict[int, ConnectorError] = {}
         if unknown and not self.options.permissive:
             row = min(unknown)
-            raise MixedDataError(UNKNOWN, "A message is of no member's type", self._describe(row, unknown[row], column))
+            where = self._describe(row, unknown[row], column)
+            failures[row] = MixedDataError(UNKNOWN, "A message is of no member's type", where)
         valid, errors, columns = which >= 0, [], []
         for place, member in enumerate(self.members):
             mask = which == place
-            chosen = np.flatnonzero(mask)
-            part = self._decoded(member, chosen, column, headers)
+            own = [masked(column, mask)]
+            if headers is not None:
+                own.append(headers.take(pa.array(np.arange(len(mask)), mask=~mask)))
+            try:
+                part = member.call(*own)
+            except ConnectorError as error:
+                match = _ROW.match(error.where)
+                if match is None:
+                    raise
+                failures[int(match[1])] = error
+                continue
             if self.options.permissive and not member.finished_by_spark:
-                errors.append((chosen, part.field("error")))
-                valid[chosen[validity_of(errors[-1][1])]] = False
+                bad = validity_of(part.field("error"))
+                valid &= ~bad
+                errors.append((np.flatnonzero(bad), part.field("error")))
                 part = part.field("value")
-            columns.append(spread(part, mask))
+            columns.append(part)
+        if failures:
+            raise failures[min(failures)]
         names = pa.array([member.name for member in self.members], pa.string())
         columns = [names.take(pa.array(which, mask=which < 0)), *columns]
         fields = zip((TYPE, *(member.name for member in self.members)), columns, strict=True)
@@ -110,18 +124,6 @@ class MixedCall:
 
         selection: Selection = _selections.get(self, make)
         return selection
-
-    def _decoded(self, member: Member, rows: Rows, column: pa.BinaryArray, headers: pa.Array | None) -> pa.Array:
-        whole = len(rows) == len(column)
-        taken = [array if whole else array.take(pa.array(rows)) for array in (column, headers) if array is not None]
-        try:
-            return member.call(*taken)
-        except ConnectorError as error:
-            match = _ROW.match(error.where)
-            if match is None:
-                raise
-            where = f"row {rows[int(match[1])]} of the batch{error.where[match.end() :]}"
-            raise type(error)(error.code, error.what, where, error.action) from None
 
     def _describe(self, row: int, reason: str, column: pa.BinaryArray) -> str:
         names = ", ".join(member.name for member in self.members)
@@ -144,8 +146,8 @@ class MixedCall:
             errors = text_column(texts, len(column))
         parts, source = [errors], np.arange(len(column))
         for rows, array in others:
-            if array.null_count < len(array):
-                source[rows] = sum(len(part) for part in parts) + np.arange(len(rows))
+            if len(rows):
+                source[rows] = len(parts) * len(column) + rows
                 parts.append(array)
         return errors if len(parts) == 1 else pa.concat_arrays(parts).take(pa.array(source))
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
 
+import numpy as np
 import pyarrow as pa
 
 from connectors.core.formats import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.functions.bad_rows import Decoded, binary_column, present
 from connectors.core.functions.bounded import BoundedDecoder, growth_of
-from connectors.core.functions.columns import selected
+from connectors.core.functions.columns import selected, spread, validity_of
 from connectors.core.processes.pool import Cache
 from connectors.protobuf.confluent.frames import FramedDecoder
 from connectors.protobuf.confluent.registry import registry_of
@@ -99,11 +100,22 @@ class DecodeCall:
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
-        raw = self.options.wire_format is WireFormat.RAW
-        decoded = self.bounded.decode(column) if raw else self.framed.decode(column, headers)
+        valid = validity_of(column)
+        rows = np.flatnonzero(valid)
+        if len(rows) == len(column):
+            decoded = self._decoded(column, headers)
+        else:  # decoders are slow on NULL
+            taken = pa.array(rows)
+            decoded = self._decoded(column.take(taken), None if headers is None else headers.take(taken))
+            errors = {int(rows[row]): reason for row, reason in decoded.errors.items()}
+            decoded = Decoded(spread(decoded.values, valid), errors)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
         return self.present(decoded, column, headers)
+
+    def _decoded(self, column: pa.BinaryArray, headers: pa.Array | None) -> Decoded:
+        raw = self.options.wire_format is WireFormat.RAW
+        return self.bounded.decode(column) if raw else self.framed.decode(column, headers)
 
     def present(self, decoded: Decoded, messages: pa.BinaryArray, headers: pa.Array | None = None) -> pa.Array:
         """Return the column that the user gets; raises MALFORMED_PROTOBUF_MESSAGE for a bad row under FAILFAST."""

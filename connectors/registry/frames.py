@@ -140,8 +140,8 @@ class Frames:
 
     def by_schema(self) -> list[Rows]:
         """Return the rows of each schema, in their order."""
-        if len(self.schemas) == 1 and self.which.min() == 0:
-            return [np.arange(len(self.which))]
+        if len(self.schemas) == 1:
+            return [np.flatnonzero(self.which == 0)]
         order = np.argsort(self.which, kind="stable")
         ends = np.searchsorted(self.which[order], np.arange(-1, len(self.schemas)), side="right")
         return [order[begin:end] for begin, end in pairwise(ends)]
@@ -267,7 +267,9 @@ class WriterSchemas(Generic[S]):
         }
         new = [schema for schema in wanted if schema not in failures]
         failed_before = [schema for schema in failures if schema not in results]
-        fetched = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
+        fetched = registry.by_ids(new, _MOST_FAILURES)
+        if failed_before:
+            fetched |= registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
         for schema, result in fetched.items():
             if not isinstance(result, ConnectorError):
                 error = self._migration_error(schema, result)

@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 
 from connectors.avro.decoder.places import Places
 from connectors.avro.schema.plan import Node
-from connectors.core.functions.columns import bitmap, list_array, offsets, offsets_of, struct_array
+from connectors.core.functions.columns import bitmap, list_array, offsets, offsets_of, spread, struct_array
 
 
 @dataclass(slots=True)
@@ -115,12 +115,17 @@ def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def scattered(
     parts: Sequence[tuple[Places, pa.Array]], kind: pa.DataType, count: int, missing: Places | None = None
 ) -> pa.Array:
-    """Return a column with these values at these places, and NULL elsewhere and where it is missing."""
+    """Return a column with these values at these places, and NULL elsewhere and where it is missing.
+
+    The places of each part only grow.
+    """
     if not parts:
         return pa.nulls(count, kind)
     nothing_missing = missing is None or not len(missing)
-    if len(parts) == 1 and len(parts[0][0]) == count and nothing_missing:
-        return parts[0][1]
+    if len(parts) == 1 and nothing_missing:
+        mask = np.zeros(count, np.bool_)
+        mask[parts[0][0]] = True
+        return spread(parts[0][1], mask)
     source = np.full(count, -1, np.int64)
     begin = 0
     for which, column in parts:

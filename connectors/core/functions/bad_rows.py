@@ -93,6 +93,9 @@ class Origin:
 
     def details(self, errors: Mapping[int, str], messages: pa.Array, headers: pa.Array | None) -> pa.StructArray:
         """Return STRUCT<code, reason, schema, subject> for each message, NULL where there is no error."""
+        kind = pa.struct([(name, pa.string()) for name in DETAILS.names])
+        if not errors:
+            return pa.nulls(len(messages), kind)
         rows = sorted(errors)
         chosen = pa.array(rows, pa.int64())
         schemas: list[str | None] = [None] * len(rows)
@@ -107,7 +110,7 @@ class Origin:
                 "schema": schema,
                 "subject": self.subject,
             }
-        return pa.array(values, pa.struct([(name, pa.string()) for name in DETAILS.names]))
+        return pa.array(values, kind)
 
 
 def present(

@@ -39,11 +39,12 @@ def validity_of(array: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
-    """Return an array without offset with NULL wherever it is not valid, and nowhere else."""
+    """Return an array with NULL wherever it is not valid, and nowhere else; copies no value."""
     if pa.types.is_struct(array.type):
         children = [array.field(index) for index in range(array.type.num_fields)]
         return struct_array(array.type, children, len(array), bitmap(valid))
-    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid), *array.buffers()[1:]])
+    bits = bitmap(np.pad(valid, (array.offset, 0)) if array.offset else valid)
+    return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]], offset=array.offset)
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

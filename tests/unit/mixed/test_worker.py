@@ -209,6 +209,23 @@ def test_without_permissive_a_bad_row_of_a_member_is_named_by_its_place_in_the_w
     assert failure.value.code == "MALFORMED_AVRO_MESSAGE"
 
 
+@pytest.mark.parametrize("first", ["order", "payment", "click", "unknown"])
+def test_without_permissive_the_first_bad_row_of_the_batch_is_named_of_whichever_type_it_is(
+    topic: MixedTopic, first: str
+) -> None:
+    bad = {
+        "unknown": (topic.refund_message(), "MIXED_TYPE_UNKNOWN"),
+        "click": (topic.frame(topic.click, b""), "MALFORMED_JSON_MESSAGE"),
+        "payment": (topic.frame(topic.payment, b"\x02\x02\x0a\x09x"), "MALFORMED_PROTOBUF_MESSAGE"),
+        "order": (topic.frame(topic.order, b"\x02"), "MALFORMED_AVRO_MESSAGE"),
+    }
+    others = [message for kind, (message, _) in bad.items() if kind != first]
+    messages = [topic.payment_message(1), None, topic.order_message(1), bad[first][0], *others]
+    with pytest.raises(ConnectorError, match=r"row 3 of the batch") as failure:
+        topic.call(options=TOPIC)(pa.array([b"", *messages])[1:])
+    assert failure.value.code == bad[first][1]
+
+
 def test_aliases_of_the_readers_record_and_other_names_that_are_listed_select(topic: MixedTopic) -> None:
     reader = ORDER | {"name": "Purchase", "aliases": ["Order"]}
     members = {"order": {"format": "avro", "jsonFormatSchema": json.dumps(reader)}}
