@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.integration.conftest import pubsub_emulator
@@ -12,6 +13,12 @@ from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import STEADY, KafkaRig
 
 __all__ = ["broker", "kafka", "pubsub_emulator"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests pass over the sockets that PySpark before 4.2 leaves open."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+        config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from connectors import register
 from connectors.avro import from_avro, to_avro
 from connectors.core.processes.spark import ADMISSION_CONTROL
 from connectors.json import from_json_registry, to_json_registry
+from connectors.mixed import from_mixed, to_mixed
 from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 from connectors.protobuf.worker import Engine
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -40,6 +41,7 @@ from tests.support.avro_cases import logical, record
 from tests.support.glue_rig import glue_server, header
 from tests.support.kafka_rig import STEADY, KafkaRig
 from tests.support.kinesis_rig import KinesisRig
+from tests.support.mixed_rig import DETAILS, MEMBERS, TOPIC, MixedTopic
 from tests.support.protobuf_rig import Rig, compiled
 from tests.support.traced_source import LIMIT, TracedSource
 
@@ -588,6 +590,35 @@ VALUES = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; import 
 message Values { optional int64 n = 1; repeated double list = 2; map<string, int64> map = 3; optional uint64 u = 4;
   google.protobuf.Timestamp at = 5; google.protobuf.Duration took = 6; optional float f = 7;
   repeated Values inner = 8; }"""
+
+
+def test_messages_of_several_types_are_read_and_written(spark: SparkSession) -> None:
+    with SchemaRegistryServer() as server:
+        topic = MixedTopic(server)
+        bad = [topic.refund_message(), topic.frame(topic.order, b"\x02")]
+        rows = [
+            (topic.order_message(1),),
+            (topic.payment_message(2),),
+            (topic.click_message(3),),
+            *((row,) for row in bad),
+        ]
+        frame = spark.createDataFrame([*rows, (None,)], "value BINARY").coalesce(1)
+        read = from_mixed("value", MEMBERS, options=DETAILS, schemaRegistry=topic.registry).alias("event")
+        events = [row.event for row in frame.select(read).collect()]
+        written = to_mixed("event.value", MEMBERS, TOPIC, schemaRegistry=topic.registry).alias("value")
+        again = frame.select(read).where("event.value IS NOT NULL").select(written).select(read).collect()
+    assert [event and event.value and event.value.type for event in events] == [
+        "order",
+        "payment",
+        "click",
+        *[None] * 3,
+    ]
+    assert [event and event.error and event.error.code for event in events[3:]] == [
+        "MIXED_TYPE_UNKNOWN",
+        "MALFORMED_AVRO_MESSAGE",
+        None,
+    ]
+    assert [row.event for row in again] == events[:3]
 
 
 def test_values_that_pandas_would_change_are_encoded_as_they_are(spark: SparkSession) -> None:
