@@ -186,8 +186,7 @@ def encode_call(
     if len({writing.header is None for writing in writings}) > 1:
         what = "Only some types have their schema in a header"
         raise illegal(what, "to_mixed", "Give schema.id.serializer once, among the options of to_mixed.")
-    called = [(writing.call, writing.wrapped) for writing in writings if writing.call is not None]
-    return writings, MixedEncodeCall(tuple(call for call, _ in called), tuple(wrapped for _, wrapped in called))
+    return writings, MixedEncodeCall(tuple(writing.call for writing in writings if writing.call is not None))
 
 
 def _header(column: Column, header: tuple[str, bytes]) -> Column:
@@ -198,34 +197,30 @@ def _header(column: Column, header: tuple[str, bytes]) -> Column:
 
 def _finished(messages: Column, read: Column, readings: Sequence[Reading], options: BadRowOptions) -> Column:
     """Return the column with what Spark decodes itself, which is JSON."""
-    if all(reading.finish is None for reading in readings):
+    finishes = {reading.member.name: reading.finish for reading in readings if reading.finish is not None}
+    if not finishes:
         return read
-    values = read.getField("value") if options.error_column else read
-    parts = {}
-    for reading in readings:
-        if reading.finish is not None:
-            frame = values.getField(reading.member.name)  # NULL for messages of other types
-            parts[reading.member.name] = F.when(frame.isNotNull(), reading.finish(messages, frame))
-    # Each is evaluated once, although both its value and its error are used.
-    bound = F.struct(read.alias("read"), *(part.alias(f"part{place}") for place, part in enumerate(parts.values())))
+
+    def value_of(column: Column) -> Column:
+        return column.getField("value") if options.error_column else column
+
+    parts: list[Column] = []
+    for name, finish in finishes.items():
+        frame = value_of(read).getField(name)  # NULL for messages of other types
+        parts.append(F.when(frame.isNotNull(), finish(messages, frame)).alias(f"part{len(parts)}"))
 
     def finished(row: Column) -> Column:
         read = row.getField("read")
-        worker = read.getField("value") if options.error_column else read
-        decoded = {name: row.getField(f"part{place}") for place, name in enumerate(parts)}
-        errors = [part.getField("error") for part in decoded.values()] if options.permissive else []
-        if options.permissive:
-            decoded = {name: part.getField("value") for name, part in decoded.items()}
-        names = [reading.member.name for reading in readings]
-        columns = [decoded[name] if name in decoded else worker.getField(name) for name in names]
-        whole = F.struct(
-            worker.getField(TYPE).alias(TYPE),
-            *(column.alias(name) for column, name in zip(columns, names, strict=True)),
-        )
-        good = worker.isNotNull()
-        for error in errors:
-            good = good & error.isNull()
-        value = F.when(good, whole)
+        worker = value_of(read)
+        columns = {name: worker.getField(name) for name in (TYPE, *(reading.member.name for reading in readings))}
+        good, errors = worker.isNotNull(), []
+        for place, name in enumerate(finishes):
+            columns[name] = row.getField(f"part{place}")
+            if options.permissive:
+                errors.append(columns[name].getField("error"))
+                columns[name] = columns[name].getField("value")
+                good &= errors[-1].isNull()
+        value = F.when(good, F.struct(*(column.alias(name) for name, column in columns.items())))
         if not options.error_column:
             return value
         error = F.coalesce(read.getField("error"), *errors)
@@ -233,7 +228,8 @@ def _finished(messages: Column, read: Column, readings: Sequence[Reading], optio
 
     from connectors.json.conversions import with_once  # noqa: PLC0415 - there is a member of JSON
 
-    return with_once(bound, finished)
+    # Each is evaluated once, although both its value and its error are used.
+    return with_once(F.struct(read.alias("read"), *parts), finished)
 
 
 def _selector(by: str | Column) -> By:

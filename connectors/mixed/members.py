@@ -172,14 +172,12 @@ def reading_of(spec: Spec, by: By, options: BadRowOptions, *, headers: bool, is_
     shared = {"mode": options.mode.value}
     if options.permissive:
         shared["on.error"] = "details" if options.error_details else "column"
-    with extra_imports(spec.format, f"from_mixed, {spec.name}"):
-        call, kind, names, finish = _READERS[spec.format](
-            spec, {**spec.options, **shared}, headers=headers, is_key=is_key
-        )
+    where = f"from_mixed, {spec.name}"
+    with extra_imports(spec.format, where):
+        call, kind, names, finish = _read(spec, {**spec.options, **shared}, headers=headers, is_key=is_key)
     own = names if by is By.RECORD_NAME else (spec.name,)
     keys = spec.ids if by is By.SCHEMA_ID else spec.names or own
     if not keys:
-        where = f"from_mixed, {spec.name}"
         action = "Give recordName." if by is By.RECORD_NAME else "Give schemaIds, a list of the ids of its schemas."
         raise illegal(f"Nothing says which messages are of this type, which are selected by {by}", where, action)
     if finish is None and options.permissive:
@@ -187,47 +185,34 @@ def reading_of(spec: Spec, by: By, options: BadRowOptions, *, headers: bool, is_
     return Reading(Member(spec.name, call, keys, finish is not None), kind, finish)
 
 
-def _read_avro(spec: Spec, options: dict[str, str], *, headers: bool, is_key: bool) -> Any:
-    from connectors.avro.functions import decode_call  # noqa: PLC0415 - each format needs packages of its own
+def _read(
+    spec: Spec, options: dict[str, str], *, headers: bool, is_key: bool
+) -> tuple[Call, Any, tuple[str, ...], Finish | None]:
+    """Return the call, the type of what it returns, the names of its record, and what Spark does with the result."""
+    if spec.format == "protobuf":
+        from connectors.protobuf.functions import decode_call as of_protobuf  # noqa: PLC0415 - needs own packages
+
+        protobuf, kind = of_protobuf(
+            options=options, schema_registry=spec.registry, headers=headers, is_key=is_key, **spec.schema
+        )
+        return protobuf, kind, (protobuf.message,), None
+    schema = {"schema": None, **spec.schema}
+    if spec.format == "json":
+        from connectors.json import functions as json  # noqa: PLC0415 - as above
+        from connectors.registry.options import parse_registry_options  # noqa: PLC0415 - as above
+
+        registry = None if spec.registry is None else parse_registry_options(spec.registry)
+        call, parsed, documents = json.decode_call(options=options, registry=registry, is_key=is_key, **schema)
+        names = tuple(filter(None, [title_of(documents.own.value)]))
+        return call, call.kind, names, lambda messages, frames: json.decoded_messages(messages, frames, call, parsed)
+    from connectors.avro.functions import decode_call as of_avro  # noqa: PLC0415 - as above
     from connectors.avro.schema.parser import parse_schema  # noqa: PLC0415 - as above
 
-    framed = spec.registry is not None
-    arguments = {"schema": None, **spec.schema}
-    call, kind = decode_call(
-        options=options,
-        schema_registry=spec.registry,
-        headers=headers and framed,
-        is_key=is_key and framed,
-        **arguments,
-    )
-    record = parse_schema(call.schema, "jsonFormatSchema", call.references)
-    return call, kind, tuple(name for name in (record.name, *record.aliases) if name), None
-
-
-def _read_protobuf(spec: Spec, options: dict[str, str], *, headers: bool, is_key: bool) -> Any:
-    from connectors.protobuf.functions import decode_call  # noqa: PLC0415 - as above
-
-    call, kind = decode_call(
-        options=options, schema_registry=spec.registry, headers=headers, is_key=is_key, **spec.schema
-    )
-    return call, kind, (call.message,), None
-
-
-def _read_json(spec: Spec, options: dict[str, str], *, headers: bool, is_key: bool) -> Any:  # noqa: ARG001 - as the others
-    from connectors.json.functions import decode_call, decoded_messages  # noqa: PLC0415 - as above
-    from connectors.registry.options import parse_registry_options  # noqa: PLC0415 - as above
-
-    registry = None if spec.registry is None else parse_registry_options(spec.registry)
-    arguments = {"schema": None, **spec.schema}
-    call, parsed, documents = decode_call(options=options, registry=registry, is_key=is_key, **arguments)
-
-    def finish(messages: Column, frames: Column) -> Column:
-        return decoded_messages(messages, frames, call, parsed)
-
-    return call, call.kind, tuple(filter(None, [title_of(documents.own.value)])), finish
-
-
-_READERS: Final = {"avro": _read_avro, "protobuf": _read_protobuf, "json": _read_json}
+    if spec.registry is None:
+        headers = is_key = False
+    avro, kind = of_avro(options=options, schema_registry=spec.registry, headers=headers, is_key=is_key, **schema)
+    record = parse_schema(avro.schema, "jsonFormatSchema", avro.references)
+    return avro, kind, tuple(filter(None, (record.name, *record.aliases))), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +220,11 @@ class Writing:
     """How a member is written: by a call, with the name and value of the header that says its schema; or by Spark.
 
     Attributes:
-        wrapped: whether the call takes the column as the only field of a struct.
         spark: returns the messages of a column.
     """
 
     name: str
     call: Call | None = None
-    wrapped: bool = False
     header: tuple[str, bytes] | None = None
     spark: Callable[[Column], Column] | None = None
 
@@ -259,32 +242,25 @@ def writing_of(spec: Spec, options: Mapping[str, str], naming: Mapping[str, str]
     if spec.format == "avro" and "schema" in spec.schema and spec.registry and "subject" not in spec.registry:
         own |= naming
     with extra_imports(spec.format, f"to_mixed, {spec.name}"):
-        return _WRITERS[spec.format](spec, own, is_key=is_key)
+        return _write(spec, own, is_key=is_key)
 
 
-def _write_avro(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:
-    from connectors.avro.functions import encode_call  # noqa: PLC0415 - each format needs packages of its own
+def _write(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:
+    if spec.format == "protobuf":
+        from connectors.protobuf.functions import encode_call as of_protobuf  # noqa: PLC0415 - needs own packages
+
+        return Writing(spec.name, of_protobuf(options=options, schema_registry=spec.registry, **spec.schema))
+    if spec.format == "json":
+        from connectors.json.functions import to_json_registry  # noqa: PLC0415 - as above
+
+        def write(column: Column) -> Column:
+            if spec.registry is None:
+                return F.to_json(column, options).cast("binary")
+            return to_json_registry(column, options, schemaRegistry=spec.registry)
+
+        return Writing(spec.name, spark=write)
+    from connectors.avro.functions import encode_call as of_avro  # noqa: PLC0415 - as above
 
     arguments = {"schema": "", **spec.schema}
-    call = encode_call(options=options, schema_registry=spec.registry, is_key=is_key, **arguments)
-    return Writing(spec.name, call, wrapped=True, header=call.header)
-
-
-def _write_protobuf(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:  # noqa: ARG001 - as the others
-    from connectors.protobuf.functions import encode_call  # noqa: PLC0415 - as above
-
-    return Writing(spec.name, encode_call(options=options, schema_registry=spec.registry, **spec.schema))
-
-
-def _write_json(spec: Spec, options: dict[str, str], *, is_key: bool) -> Writing:  # noqa: ARG001 - as the others
-    from connectors.json.functions import to_json_registry  # noqa: PLC0415 - as above
-
-    def write(column: Column) -> Column:
-        if spec.registry is None:
-            return F.to_json(column, options).cast("binary")
-        return to_json_registry(column, options, schemaRegistry=spec.registry)
-
-    return Writing(spec.name, spark=write)
-
-
-_WRITERS: Final = {"avro": _write_avro, "protobuf": _write_protobuf, "json": _write_json}
+    call = of_avro(options=options, schema_registry=spec.registry, is_key=is_key, **arguments)
+    return Writing(spec.name, call, call.header)

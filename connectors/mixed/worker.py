@@ -157,21 +157,20 @@ class MixedEncodeCall:
     """One `to_mixed`, of a struct with a column for each member that is encoded in Python; the first that is not NULL.
 
     Attributes:
-        members: a call of each column; `wrapped` ones take the column as the only field of a struct.
+        calls: of each column; those of `to_avro` take it as the only field of a struct.
     """
 
     function: ClassVar = "to_mixed"
     encodes: ClassVar = True
 
     calls: tuple[Call, ...]
-    wrapped: tuple[bool, ...]
 
     def __call__(self, structs: pa.Array) -> pa.BinaryArray:
         if isinstance(structs, pa.ChunkedArray):
             structs = structs.combine_chunks()
         pending, source = np.ones(len(structs), np.bool_), np.full(len(structs), -1, np.int64)
         parts: list[pa.Array] = []
-        for place, (call, wrapped) in enumerate(zip(self.calls, self.wrapped, strict=True)):
+        for place, call in enumerate(self.calls):
             column = structs.field(place)
             rows = np.flatnonzero(pending & validity_of(column))
             if not len(rows):
@@ -179,7 +178,7 @@ class MixedEncodeCall:
             pending[rows] = False
             source[rows] = sum(len(part) for part in parts) + np.arange(len(rows))
             values = column if len(rows) == len(column) else column.take(pa.array(rows))
-            if wrapped:
+            if call.function == "to_avro":
                 values = struct_array(pa.struct([structs.type.field(place).with_name("value")]), [values], len(rows))
             parts.append(call(values))
         if not parts:
