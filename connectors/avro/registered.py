@@ -85,9 +85,14 @@ class FramedDecoder:
         self._writers = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader)
         self._decoders = Cache(_DECODERS)
 
-    def decode(self, messages: pa.BinaryArray, headers: pa.Array | None = None) -> Decoded:
-        """Decode as `AvroDecoder.decode`; raises ConnectorError for what is wrong with the registry, not with a row."""
-        frames = self._find(messages, headers)
+    def decode(
+        self, messages: pa.BinaryArray, headers: pa.Array | None = None, frames: Frames | None = None
+    ) -> Decoded:
+        """Decode as `AvroDecoder.decode`; raises ConnectorError for what is wrong with the registry, not with a row.
+
+        The frames are found here unless the caller has them.
+        """
+        frames = self._find(messages, headers) if frames is None else frames
         errors, parts = dict(frames.errors), []
         by_schema = dict(zip(frames.schemas, frames.by_schema(), strict=True))
         counts = {schema: len(rows) for schema, rows in by_schema.items()}

@@ -20,7 +20,7 @@ from connectors.core.functions.bad_rows import Decoded, binary_column, present
 from connectors.core.functions.bounded import BoundedDecoder
 from connectors.core.functions.columns import selected
 from connectors.core.processes.pool import Cache
-from connectors.registry.frames import ID_END
+from connectors.registry.frames import ID_END, Frames
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import Frame, frame_hint, kind_of, origin_of
 from connectors.registry.rules import Migrations
@@ -52,10 +52,14 @@ class DecodeCall:
     is_key: bool = False
     reader: Migrations | None = None
 
-    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+    def __call__(self, messages: pa.Array, headers: pa.Array | None = None, frames: Frames | None = None) -> pa.Array:
+        """Decode a column, given with Kafka's headers, and with the frames in it if these are known."""
         column = binary_column(messages, self.function)
         decoder = self.decoder
-        decoded = decoder.decode(column, headers) if isinstance(decoder, FramedDecoder) else decoder.decode(column)
+        if isinstance(decoder, FramedDecoder):
+            decoded = decoder.decode(column, headers, frames)
+        else:
+            decoded = decoder.decode(column)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
         origin = origin_of(_MALFORMED, self.registry, is_key=self.is_key)

@@ -16,7 +16,7 @@ import pyarrow.types as kinds
 from connectors.core.formats import extra_imports, not_installed
 from connectors.core.functions.bad_rows import BadRowError, ColumnTypeError
 from connectors.core.functions.columns import validity_of
-from connectors.registry.frames import Rows, WriterSchemas
+from connectors.registry.frames import Frames, Rows, WriterSchemas
 from connectors.registry.glue.options import AnyRegistryOptions
 from connectors.registry.kinds import kind_of, retained_registry
 from connectors.registry.lookups import Lookup
@@ -121,10 +121,13 @@ class Selection:
 
     def find(
         self, messages: pa.BinaryArray, headers: pa.Array | None, types: pa.Array | None
-    ) -> tuple[Rows, dict[int, str]]:
-        """Return the place of the member of each message, -1 where there is none, and why by row unless it is NULL."""
+    ) -> tuple[Rows, dict[int, str], Frames | None]:
+        """Return the place of the member of each message, -1 where there is none, and why by row unless it is NULL.
+
+        The frames come with them if they were looked at.
+        """
         if types is not None:
-            return self._by_column(messages, types)
+            return *self._by_column(messages, types), None
         assert self._registry is not None  # noqa: S101 - the driver has checked that
         frames = kind_of(self._registry).find(messages, headers, is_key=self._is_key)
         members = np.full(len(frames.schemas) + 1, -1, np.int64)  # the last one is for rows without a schema
@@ -150,7 +153,7 @@ class Selection:
             self._select_protobuf(which, errors, (rows, protobuf), messages, headers)
         for row in np.flatnonzero((frames.which >= 0) & (which < 0)).tolist():
             errors.setdefault(row, reasons[frames.which[row]])
-        return which, errors
+        return which, errors, frames
 
     @cached_property
     def _registry_client(self) -> Any:

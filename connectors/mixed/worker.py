@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +78,7 @@ class MixedCall:
         column = binary_column(messages, self.function)
         arrays = [other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other for other in others]
         headers = arrays[0] if self.headers else None
-        which, unknown = self._selection.find(column, headers, arrays[-1] if self.by is By.COLUMN else None)
+        which, unknown, frames = self._selection.find(column, headers, arrays[-1] if self.by is By.COLUMN else None)
         failures: dict[int, ConnectorError] = {}
         if unknown and not self.options.permissive:
             row = min(unknown)
@@ -87,11 +87,13 @@ class MixedCall:
         valid, errors, columns = which >= 0, [], []
         for place, member in enumerate(self.members):
             mask = which == place
-            own = [masked(column, mask)]
-            if headers is not None:
-                own.append(headers.take(pa.array(np.arange(len(mask)), mask=~mask)))
+            more: dict[str, Any] = {} if headers is None else {"headers": headers}
+            if frames is not None and member.call.function == "from_avro":
+                more["frames"] = frames.chosen(mask)
+            elif headers is not None:  # so that those of other rows are not read
+                more["headers"] = headers.take(pa.array(np.arange(len(mask)), mask=~mask))
             try:
-                part = member.call(*own)
+                part = member.call(masked(column, mask), **more)
             except ConnectorError as error:
                 match = _ROW.match(error.where)
                 if match is None:

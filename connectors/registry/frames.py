@@ -146,6 +146,15 @@ class Frames:
         ends = np.searchsorted(self.which[order], np.arange(-1, len(self.schemas)), side="right")
         return [order[begin:end] for begin, end in pairwise(ends)]
 
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> Frames:
+        """Return the frames of the rows where the mask is true; the others count as NULL."""
+        present = np.flatnonzero(np.bincount(self.which[mask] + 1, minlength=len(self.schemas) + 1)[1:])
+        places = np.full(len(self.schemas) + 1, -1, np.int64)
+        places[present] = np.arange(len(present))
+        errors = {row: reason for row, reason in self.errors.items() if mask[row]}
+        which = np.where(mask, places[self.which], -1)
+        return Frames(self.column, which, self.begin, [self.schemas[place] for place in present.tolist()], errors)
+
     def messages(self, rows: Rows) -> pa.BinaryArray:
         """Return the messages of these rows, without their frames."""
         bounds = np.empty(2 * len(self.which) + 1, np.int32)
