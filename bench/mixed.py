@@ -5,7 +5,11 @@ types, in random order, and goes through one call of from_mixed, by the names of
 has one type alone, as if each had a topic of its own. Both give the same values.
 
 Without ``--spark``, the calls get columns of Arrow and return them. With it, cached frames go to the noop sink, in one
-session, local[2]: one query of from_mixed beside five queries of from_avro one after the other.
+session, local[2]. There one query of from_mixed is compared, by the clock and by the processor time of Spark and its
+workers, with what users write without it:
+
+* filtered: the same messages, filtered by the id in the frame, with a query of from_avro for each type.
+* union: the messages of five topics, each with its from_avro, in one query of their union.
 """
 
 from __future__ import annotations
@@ -14,17 +18,21 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
 from _avro_cases import messages_of, schema_of
-from _common import Benchmark, interleaved, parser
+from _common import Benchmark, Side, interleaved, parser
+from _processor import ProcessorMeter
+from pyspark.sql import DataFrame
 
 from connectors.avro import from_avro
 from connectors.avro.functions import decode_call
 from connectors.mixed import from_mixed
 from connectors.mixed.functions import decode_call as mixed_call
 from connectors.mixed.selection import By
+from connectors.registry.frames import ID_END
 from connectors.testing.schema_registry import SchemaRegistryServer
 
 BATCH = 10_000
@@ -82,16 +90,16 @@ def alone(bench: Benchmark, topic: Topic, count: int, rounds: int) -> None:
     for name in topic.by_type:
         call, _ = decode_call(None, None, name, schema_registry=topic.registry)
         split.append((call, batches([message for kind, message in rows if kind == name])))
-        ours = [row[name] for batch in together for row in mixed(batch).to_pylist() if row["type"] == name]
-        theirs = [row for batch in split[-1][1] for row in call(batch).to_pylist()]
-        assert ours == theirs, name
+        ours = [row[name] for row in mixed(together[0]).to_pylist() if row["type"] == name]
+        assert ours == call(split[-1][1][0]).to_pylist()[: len(ours)], name
     runs = {
         "from_mixed": lambda: rate(len(rows), lambda: [mixed(batch) for batch in together]),
         "from_avro of each type alone": lambda: rate(
             len(rows), lambda: [call(batch) for call, columns in split for batch in columns]
         ),
     }
-    bench.compare("arrow", *interleaved(runs, rounds), "messages/s")
+    mixed_side, split_side = interleaved(runs, rounds)
+    bench.compare("arrow", mixed_side, split_side, "messages/s")
 
 
 def through_spark(bench: Benchmark, topic: Topic, count: int, rounds: int) -> None:
@@ -101,29 +109,55 @@ def through_spark(bench: Benchmark, topic: Topic, count: int, rounds: int) -> No
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     rows = topic.shuffled(count)
-    together = spark.createDataFrame(rows, "type STRING, value BINARY").repartition(2).cache()
-    split = {name: together.where(f"type = '{name}'").select("value").cache() for name in topic.by_type}
-    together.count()
-    for frame in split.values():
+    # As many tasks for all types together as for five topics of two partitions each.
+    together = spark.createDataFrame(rows, "type STRING, value BINARY").repartition(2 * len(BASES)).cache()
+    split = {name: together.where(f"type = '{name}'").select("value").coalesce(2).cache() for name in topic.by_type}
+    for frame in (together, *split.values()):
         frame.count()
+
+    def write(frame: DataFrame) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    def decoded(name: str, frame: DataFrame) -> DataFrame:
+        return frame.select(from_avro("value", subject=name, schemaRegistry=topic.registry).alias(name))
 
     def run_mixed() -> None:
         event = from_mixed("value", topic.members, schemaRegistry=topic.registry)
-        together.select(event.alias("event")).write.format("noop").mode("overwrite").save()
+        write(together.select(event.alias("event")))
 
-    def run_split() -> None:
-        for name, frame in split.items():
-            value = from_avro("value", subject=name, schemaRegistry=topic.registry)
-            frame.select(value.alias("value")).write.format("noop").mode("overwrite").save()
+    def run_filtered() -> None:
+        for name, messages in topic.by_type.items():
+            write(decoded(name, together.where(f"substring(value, 2, 4) = X'{messages[0][1:ID_END].hex()}'")))
 
-    run_mixed()
-    run_split()
+    def run_union() -> None:
+        parts = (decoded(name, frame) for name, frame in split.items())
+        write(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts))
+
     runs = {
-        "from_mixed": lambda: rate(len(rows), run_mixed),
-        "from_avro of each type alone, in turn": lambda: rate(len(rows), run_split),
+        "from_mixed": run_mixed,
+        "from_avro of each type, a filter and a query each": run_filtered,
+        "from_avro of each topic, in one union": run_union,
     }
-    bench.compare("spark", *interleaved(runs, rounds), "messages/s")
+    compare(bench, runs, len(rows), rounds)
     spark.stop()
+
+
+def compare(bench: Benchmark, runs: Mapping[str, Callable[[], None]], count: int, rounds: int) -> None:
+    """Compare the first run with each other one."""
+    meter, processor = ProcessorMeter(), {name: list[float]() for name in runs}
+
+    def measured(name: str) -> float:
+        meter.begin()
+        found = rate(count, runs[name])
+        processor[name].append(count / sum(meter.seconds().values()))
+        return found
+
+    for run in runs.values():
+        run()
+    clock = interleaved({name: partial(measured, name) for name in runs}, rounds)
+    for unit, sides in (("s", clock), ("CPU s", [Side(name, values) for name, values in processor.items()])):
+        for case, other in zip(("filtered", "union"), sides[1:], strict=True):
+            bench.compare(f"{case} by {unit}", sides[0], other, f"messages/{unit}")
 
 
 def main() -> None:
