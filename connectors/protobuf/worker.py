@@ -100,22 +100,20 @@ class DecodeCall:
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
-        valid = validity_of(column)
-        rows = np.flatnonzero(valid)
-        if len(rows) == len(column):
-            decoded = self._decoded(column, headers)
-        else:  # decoders are slow on NULL
+        if self.options.wire_format is WireFormat.RAW:
+            decoded = self.bounded.decode(column)
+        elif column.null_count == 0:
+            decoded = self.framed.decode(column, headers)
+        else:  # the frames of a column without NULL are read at once, those of another one by one
+            valid = validity_of(column)
+            rows = np.flatnonzero(valid)
             taken = pa.array(rows)
-            decoded = self._decoded(column.take(taken), None if headers is None else headers.take(taken))
+            decoded = self.framed.decode(column.take(taken), None if headers is None else headers.take(taken))
             errors = {int(rows[row]): reason for row, reason in decoded.errors.items()}
             decoded = Decoded(spread(decoded.values, valid), errors)
         if self.fields is not None:
             decoded = Decoded(selected(decoded.values, self.fields), decoded.errors)
         return self.present(decoded, column, headers)
-
-    def _decoded(self, column: pa.BinaryArray, headers: pa.Array | None) -> Decoded:
-        raw = self.options.wire_format is WireFormat.RAW
-        return self.bounded.decode(column) if raw else self.framed.decode(column, headers)
 
     def present(self, decoded: Decoded, messages: pa.BinaryArray, headers: pa.Array | None = None) -> pa.Array:
         """Return the column that the user gets; raises MALFORMED_PROTOBUF_MESSAGE for a bad row under FAILFAST."""
