@@ -178,15 +178,18 @@ def test_schemas_in_headers_are_written_and_read(spark: SparkSession, topic: Mix
 
 def test_the_page_reads_and_writes(spark: SparkSession, topic: MixedTopic) -> None:
     page = (ROOT / "docs/how-to/mixed-topics.md").read_text(encoding="utf-8")
-    read, by_header, write = [one.text for one in blocks(page)]
+    read, by_header, variants, write = [one.text for one in blocks(page)]
     names: dict[str, Any] = {
         "events": spark.createDataFrame(rows_of(topic), COLUMNS),
         "plain": spark.createDataFrame([(b'{"page": "a"}', "1", [("type", b"click")])], COLUMNS),
     }
-    for text in (read, by_header, write):
+    for text in (read, by_header, variants, write):
         exec(compile(text.replace("https://registry:8081", topic.server.address), "mixed-topics.md", "exec"), names)
     assert [row["id"] for row in names["orders"].collect()] == [1]
     assert names["clicks"].collect() == [Row(event=Row(type="click", click=Row(page="a")))]
+    assert names["anything"].selectExpr("variant_get(click, '$.page', 'string')").first() == Row("a")
+    framed = names["framed"].selectExpr("variant_get(event, '$.page', 'string') AS page").collect()
+    assert [row["page"] for row in framed if row["page"]] == ["/2"]
     written = {row["value"] and bytes(row["value"]) for row in names["messages"].collect()}
     assert written >= {topic.order_message(1), topic.payment_message(3), None}
     assert len(written) == 4
