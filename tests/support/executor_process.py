@@ -9,8 +9,10 @@ The worker is a child of the executor, as Spark's daemon is of a JVM.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,12 +21,16 @@ from connectors.spool.fetching.messages import FetchPlan, encode
 
 
 class ExecutorProcess:
-    """A running executor; a context manager that kills it."""
+    """A running executor, with some more variables in its environment; a context manager that kills it."""
 
-    def __init__(self, plan: FetchPlan) -> None:
+    def __init__(self, plan: FetchPlan, environment: Mapping[str, str] | None = None) -> None:
         self._plan = encode(plan).decode()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
         )
 
     def __enter__(self) -> Self:
