@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_query_killed_in_each_batch_of_a_split_and_a_merge_reads_each_record_o
     efo: Efo, mode: str, step: Step
 ) -> None:
     rig, server = efo.rig, efo.rig.server
-    options = (efo.options() if mode == "efo" else {}) | {"maxRecordsPerTrigger": "8"}
+    options: dict[str, Any] = (efo.options() if mode == "efo" else {}) | {"maxRecordsPerTrigger": "8"}
     values = rig.put(20)
     kills = list[int]()
     with rig.query(**options) as query:
@@ -46,10 +47,10 @@ def test_a_query_killed_in_each_batch_of_a_split_and_a_merge_reads_each_record_o
             if batch == 1:  # the parent is half read
                 (parent,) = server.shards(rig.stream)
                 children = server.split(rig.stream, parent)
-                values += rig.put(24)
+                values.extend(rig.put(24))
             if batch == 5:  # the children are
                 server.merge(rig.stream, *children)
-                values += rig.put(12)
+                values.extend(rig.put(12))
             query.crash_at(step, batch)
             try:
                 query.run_until(lambda _batches: rig.sink.rows() >= len(values), PATIENCE)
