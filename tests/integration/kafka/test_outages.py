@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import confluent_kafka
@@ -30,6 +32,8 @@ from connectors.testing.kafka.mock import MockKafkaProcess
 PATIENCE = 90.0
 TOPIC = "orders"
 RECORDS = 20
+PARTITIONS = 4
+"""Of a topic that the mock cluster makes."""
 UNAVAILABLE = r"KAFKA_UNAVAILABLE.*It was retried for 2 s: raise the option retryTimeout"
 SHORT = {"retryTimeout": "2s"}
 LONG = {"retryTimeout": "80s"}
@@ -71,10 +75,14 @@ def read_task(options: KafkaReadOptions, end: int = RECORDS) -> list[bytes]:
 def write(kafka: MockKafkaProcess, schema: StructType = VALUE, **options: str) -> int:
     place = {"kafka.bootstrap.servers": kafka.endpoint, "topic": "copies"}
     writer = KafkaDataSource({**place, **options}).batch_writer(schema)
-    columns = {"value": pa.array([b"%d" % each for each in range(RECORDS)], pa.binary())}
+    return writer.write(iter([rows(range(RECORDS), schema)])).rows
+
+
+def rows(numbers: range, schema: StructType) -> pa.RecordBatch:
+    columns = {"value": pa.array([b"%d" % each for each in numbers], pa.binary())}
     if schema is TIMED:
-        columns["timestamp"] = pa.array([1_000] * RECORDS, pa.timestamp("us", "UTC"))
-    return writer.write(iter([pa.RecordBatch.from_pydict(columns)])).rows
+        columns["timestamp"] = pa.array([1_000] * len(numbers), pa.timestamp("us", "UTC"))
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def run_in_outage(kafka: MockKafkaProcess, work: Callable[[], Any], seconds: float = 3.0) -> Any:
@@ -109,6 +117,48 @@ def test_an_outage_that_is_shorter_is_waited_out(kafka: MockKafkaProcess, name: 
 def test_a_longer_outage_ends_with_the_error_of_the_service(kafka: MockKafkaProcess, name: str) -> None:
     with kafka.stalled(), pytest.raises(ServiceUnavailableError, match=UNAVAILABLE):
         PLANS[name](kafka, SHORT)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("schema", [VALUE, TIMED], ids=["fast path", "plain path"])
+@pytest.mark.parametrize("handed_over", [RECORDS // 2, RECORDS])
+def test_an_outage_that_begins_within_a_batch_fails_the_task_and_its_next_attempt_writes_all(
+    kafka: MockKafkaProcess, schema: StructType, handed_over: int
+) -> None:
+    # Nothing is sent before the queue is flushed, or for a second: the errors come after the last row.
+    place = {"kafka.bootstrap.servers": kafka.endpoint, "topic": "copies", "kafka.linger.ms": "1000", **SHORT}
+    options = place if schema is VALUE else place | {"writeTimestamps": "true"}
+
+    def with_outage() -> Iterator[pa.RecordBatch]:
+        yield rows(range(handed_over), schema)
+        outage.enter_context(kafka.stalled())
+        if handed_over < RECORDS:
+            yield rows(range(handed_over, RECORDS), schema)
+
+    write(kafka, schema, **options)
+    with ExitStack() as outage, pytest.raises(ServiceUnavailableError, match="KAFKA_UNAVAILABLE"):
+        KafkaDataSource(options).batch_writer(schema).write(with_outage())
+    before = copies(kafka)
+    assert write(kafka, schema, **options) == RECORDS
+    # A request that was in flight may have arrived before, or arrive with the connection.
+    assert {*(copies(kafka) - before)} == {b"%d" % number for number in range(RECORDS)}
+
+
+def copies(kafka: MockKafkaProcess) -> Counter[bytes]:
+    """How often each value was written."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka.endpoint, "group.id": "check"})
+    found = Counter[bytes]()
+    for partition in range(PARTITIONS):
+        place = confluent_kafka.TopicPartition("copies", partition, 0)
+        _, end = consumer.get_watermark_offsets(place, PATIENCE)
+        consumer.assign([place])
+        for _ in range(end):
+            message = consumer.poll(PATIENCE)
+            assert message is not None
+            assert message.error() is None
+            found[message.value()] += 1
+    consumer.close()
+    return found
 
 
 def test_a_step_of_a_transaction_ends_with_the_error_of_the_service(kafka: MockKafkaProcess) -> None:

@@ -48,8 +48,12 @@ def begin_outage(kinesis: KinesisRig, operation: str | None = None, times: int |
 
 def write(kinesis: KinesisRig, count: int, **options: str) -> None:
     writer = KinesisDataSource(kinesis_sink(kinesis, **options)).batch_writer(ROWS)
-    rows = pa.RecordBatch.from_pydict({"partitionKey": ["k"] * count, "data": [b"%d" % each for each in range(count)]})
-    writer.write(iter([rows]))
+    writer.write(iter([rows(range(count))]))
+
+
+def rows(numbers: range) -> pa.RecordBatch:
+    data = [b"%d" % each for each in numbers]
+    return pa.RecordBatch.from_pydict({"partitionKey": ["k"] * len(data), "data": data})
 
 
 def kinesis_sink(kinesis: KinesisRig, **options: str) -> dict[str, str]:
@@ -170,6 +174,31 @@ def test_a_sink_outlives_an_outage_and_puts_each_row_once(kinesis: KinesisRig, o
     if "aggregation" not in options:
         found = [record.data for record in kinesis.server.records(kinesis.stream)]
         assert sorted(found) == sorted(b"%d" % each for each in range(20))
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize(
+    ("options", "handed_over"),
+    # In order and each for itself, a row is put before the next one is taken.
+    [(options, count) for options in SINKS for count in (10, 20) if (options, count) != ({"ordered": "true"}, 20)],
+    ids=str,
+)
+def test_an_outage_that_begins_within_a_batch_fails_the_task_and_its_next_attempt_puts_all(
+    kinesis: KinesisRig, options: dict[str, str], handed_over: int
+) -> None:
+    def with_outage() -> Iterator[pa.RecordBatch]:
+        yield rows(range(handed_over))
+        begin_outage(kinesis, "PutRecord" if "ordered" in options else "PutRecords")
+        if handed_over < 20:
+            yield rows(range(handed_over, 20))
+
+    sink = kinesis_sink(kinesis, **options, retryTimeout="1s")
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_UNAVAILABLE"):
+        KinesisDataSource(sink).batch_writer(ROWS).write(with_outage())
+    kinesis.server.clear_faults()
+    before = len(kinesis.read())
+    write(kinesis, 20, **options)
+    assert [row["data"] for row in kinesis.read()][before:] == [b"%d" % number for number in range(20)]
 
 
 @pytest.mark.parametrize("options", SINKS, ids=str)

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
+from connectors.core.errors import ServiceUnavailableError
 from connectors.pubsub.options.sink import parse_write_options
 from connectors.pubsub.options.source import parse_read_options
-from connectors.pubsub.sink.writer import close_clients
+from connectors.pubsub.sink.rows import RowStamp, check_columns
+from connectors.pubsub.sink.writer import close_clients, publish_batches
 from connectors.testing.pubsub import PubSubServer
+from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
-from tests.support.pubsub_task import TaskPlan, run_task
+from tests.support.pubsub_task import ARROW, SCHEMA, TaskPlan, run_task
 from tests.support.spark_protocol.driver import ReaderFailedError, TaskWorkers
 
 PATIENCE = 60.0
@@ -156,6 +160,32 @@ def test_a_sink_outlives_an_outage_and_publishes_each_row_once(server: PubSubSer
     assert run_task(plan) == "20"
     name = plan.options["topicId"].rpartition("/")[2]
     assert server.backlog(f"projects/shop/subscriptions/{name}") == 20
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("handed_over", [10, 20])
+def test_an_outage_that_begins_within_a_batch_fails_the_task_and_its_next_attempt_publishes_all(
+    server: PubSubServer, handed_over: int
+) -> None:
+    plan = task(server, 20, retryTimeout="1s")
+    options = parse_write_options(plan.options, {})
+    stamp = RowStamp(options.id_attribute, "query/4/2/", 2)
+
+    def with_outage() -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_pylist([{"payload": text, "orderingKey": key} for text, key in plan.rows], ARROW)
+        yield from table.slice(0, handed_over).to_batches()
+        server.fail("Publish", times=None)
+        yield from table.slice(handed_over).to_batches()
+
+    with pytest.raises(ServiceUnavailableError, match="PUBSUB_UNAVAILABLE"):
+        publish_batches(with_outage(), check_columns(SCHEMA, options), options, stamp)
+    server.clear_faults()
+    assert run_task(plan) == "20"
+    name = plan.options["topicId"].rpartition("/")[2]
+    subscription = f"projects/shop/subscriptions/{name}"
+    with PubSubCalls(server.endpoint) as calls:
+        messages = [received.message for received in calls.pull(subscription, server.backlog(subscription))]
+    assert {message.data for message in messages} == {text.encode() for text, _ in plan.rows}
 
 
 def test_a_sink_stops_with_the_error_of_the_service_after_retry_timeout(
