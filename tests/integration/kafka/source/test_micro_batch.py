@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connectors.kafka.offsets import TopicPartition
@@ -574,6 +575,49 @@ def test_31_latest_loses_nothing_when_batch_0_fails(kafka: KafkaRig, step: Any) 
         kafka.send(topic, ["new"])
         query.restart()
         assert kafka.values(query, 1) == ["new"]
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("step", ["offsets_logged", "planned", "tasks_done", "sink_written", "batch_committed"])
+def test_31_latest_loses_nothing_of_a_partition_that_was_empty_when_the_query_was_killed(
+    kafka: KafkaRig, step: Any
+) -> None:
+    topic = kafka.topic(3)
+    with kafka.query(kafka.options(topic, startingOffsets="latest")) as query:
+        query.crash_at(step)
+        with pytest.raises(DriverCrashedError):
+            query.run_trigger()
+        for partition in (0, 1):
+            kafka.send(topic, [f"first-{partition}"], partition)
+        query.restart()
+        found = kafka.values(query, 2)
+        query.stop()
+        for partition in (0, 1, 2):
+            kafka.send(topic, [f"second-{partition}"], partition)
+        query.start()
+        found += kafka.values(query, 3)
+    assert sorted(found) == ["first-0", "first-1", "second-0", "second-1", "second-2"]
+
+
+@pytest.mark.guarantee
+def test_31_latest_loses_nothing_when_the_tasks_of_batch_0_fail(kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    failed = list[int]()
+
+    def sink(batch: int, tables: Sequence[pa.Table]) -> None:
+        if not failed:
+            failed.append(batch)
+            kafka.send(topic, ["meanwhile"])
+            raise OSError("the target is away")
+        kafka.sink(batch, tables)
+
+    with kafka.query(kafka.options(topic, startingOffsets="latest"), sink=sink) as query:
+        with pytest.raises(OSError, match="away"):
+            query.run_trigger()
+        kafka.send(topic, ["after"], 1)
+        query.restart()
+        assert sorted(kafka.values(query, 2)) == ["after", "meanwhile"]
+    assert failed == [0]
 
 
 def test_32_a_second_call_of_initial_offset_is_harmless(kafka: KafkaRig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -24,7 +25,13 @@ from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
-from tests.support.spark_protocol.driver import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
+from tests.support.spark_protocol.driver import (
+    STEPS,
+    DriverCrashedError,
+    ReaderFailedError,
+    Step,
+    TaskFailedError,
+)
 
 HOUR = 3600.0
 
@@ -130,6 +137,29 @@ def test_06_latest_reads_all_that_comes_after_its_first_batch_was_planned(kinesi
         query.restart()
         kinesis.drain(query, values)
         assert query.checkpoint.offsets(0)[0] == began
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("step", STEPS)
+def test_06_latest_loses_nothing_of_a_shard_that_was_empty_when_the_query_was_killed(
+    two: KinesisRig, step: Step
+) -> None:
+    first, second = two.server.shards(two.stream)
+    two.put(5)
+    two.server.jump(5)
+    with two.query(initialPosition="latest") as query:
+        query.crash_at(step)
+        with contextlib.suppress(DriverCrashedError):
+            query.run_until(lambda _batches: query.checkpoint.latest_commit is not None, PATIENCE)
+        two.server.jump(60)
+        values = two.put_to(first, 3)
+        query.restart()
+        two.drain(query, values)
+        query.stop()
+        two.server.jump(60)
+        values += two.put_to(first, 3) + two.put_to(second, 3)
+        query.start()
+        two.drain(query, values)
 
 
 def test_07_12_what_two_levels_of_splits_wrote_while_the_query_was_down_is_all_read(kinesis: KinesisRig) -> None:
