@@ -93,6 +93,14 @@ PARTS = (  # first what is asked for, and of that the breadth
         Part("stages", (case,), rounds=5)
         for case in ("kafka-read", "kafka-write", "kinesis-read", "pubsub", "protobuf")
     ),
+    *(
+        Part("limit", tuple(cases.split()), rounds=5)
+        for cases in (
+            "session",
+            *(f"{name}-{size}" for name in ("kafka", "kinesis", "pubsub") for size in (100, 1024)),
+            *(f"to-{name}" for name in ("kafka", "kinesis", "pubsub")),
+        )
+    ),
     Part("idle", rounds=5),
     *under_load("", {"kafka": (10, 50, 100), "pubsub": (10, 50), "kinesis": (10, 50)}),
     *under_load("-async", {"kafka": (10, 50, 100), "pubsub": (50,)}),

@@ -251,6 +251,16 @@ ASKED = (
         ("batch-500",),
         more=_partitions,
     ),
+    *(
+        Asked(
+            f"{name}: processor time of a row of a warm stream, 100 B / 1 KB",
+            "ready rows that the service's client has fetched before",
+            ">= 0.91",
+            "limit",
+            (f"{case}-100", f"{case}-1024"),
+        )
+        for name, case in (("Kafka", "kafka"), ("Kinesis", "kinesis"), ("Pub/Sub", "pubsub"))
+    ),
     Asked("Kinesis read, 100 B / 1 KB", "a loop of boto3", ">= 12 / 8", "kinesis_read", ("wall-100", "wall-1024")),
     *(
         Asked(words, "awslabs' connector", ">= 1.0", "kinesis_peer", tuple(f"{case}{ending}" for case in cases))
@@ -405,6 +415,16 @@ client's or librdkafka's is taken by every source in Python; what is the connect
   job."""
 
 
+LIMIT_WORDS = """What a row, a batch and the start of a query take in a session that has read 5 million rows before: the
+numbers for a stream that runs for months. Rows decide there. A run every ten minutes (`availableNow=True`) pays for the
+start of its query and its batches; a job of a minute also for its session and for a first query, while the JVM compiles.
+
+*limit* is a source that has the service's own client fetch as many records, drops them, and gives Spark as many ready
+rows: no source in Python can take less. *ready* fetches nothing. For Pub/Sub the limit is a raw stub plus ready rows, and
+ours includes the fetchers, which write each message to the spool. *dropped* is a sink in Python that drops its rows.
+Medians of rounds by turns, by `./dev bench limit`."""
+
+
 def stages_page(record: Record) -> str:
     """Return docs/explanation/performance.md."""
     parts = [STAGES_WORDS]
@@ -418,6 +438,7 @@ def stages_page(record: Record) -> str:
         parts.append(_section(title, table(list(rows[0]), cells), f"Together {together}. Measured by {command}."))
     if not record.tables(_STAGES):
         parts.append(f"{MISSING.capitalize()}.")
+    parts.append(_section("A warm stream, and its limit", LIMIT_WORDS, _tables(record, "limit")))
     return "\n\n".join(parts) + "\n"
 
 
