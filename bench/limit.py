@@ -5,8 +5,8 @@ drops what came, and hands Spark as many ready rows (`_ready_rows.py`). What our
 messages, plans and, for Pub/Sub, keeps them in the spool. `ready` is the same without the fetch.
 
 All sides are measured in the same rounds, each in a process and a warm session of its own: it has read
-`WARM_ROWS` ready rows before. A round of a side has three queries with Trigger.AvailableNow, `SHAPES`: as many rows in
-more batches, and fewer rows in as many batches. Their differences are what a row, a batch and the start of a query
+`WARM_ROWS` ready rows before. A round of a side has three queries with Trigger.AvailableNow: many rows, as many in more
+batches, and a hundredth of them in as few batches. Their differences are what a row, a batch and the start of a query
 take, in processor time (of driver, JVM, workers and fetchers) and in wall clock. `session` is the start of a session,
 and what its first query takes more than a warm one.
 
@@ -46,10 +46,10 @@ PARTITIONS = 2
 ARROW_ROWS = 10_000
 WARM_ROWS = 5_000_000
 SIZES = {"100": 100, "1024": 1024}
-ROWS = {"kafka": {100: 4_000_000, 1024: 1_000_000}, "kinesis": {100: 400_000, 1024: 80_000}}
+ROWS = {"kafka": {100: 6_000_000, 1024: 2_000_000}, "kinesis": {100: 1_600_000, 1024: 300_000}}
 ROWS["pubsub"] = {100: 2_000_000, 1024: 400_000}
 SINK_ROWS = {"kafka": 2_000_000, "kinesis": 80_000, "pubsub": 800_000}
-FEW, MANY, LESS = 2, 10, 4
+FEW, MANY, LESS = 2, 10, 100
 WINDOW_SECONDS, WARM_SECONDS, SETTLE_SECONDS = 6.0, 20.0, 1.0
 MICRO, MILLI = 1e6, 1e3
 KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}

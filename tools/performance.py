@@ -415,14 +415,14 @@ client's or librdkafka's is taken by every source in Python; what is the connect
   job."""
 
 
-LIMIT_WORDS = """What a row, a batch and the start of a query take in a session that has read 5 million rows before: the
-numbers for a stream that runs for months. Rows decide there. A run every ten minutes (`availableNow=True`) pays for the
-start of its query and its batches; a job of a minute also for its session and for a first query, while the JVM compiles.
+LIMIT_WORDS = """What a row, a batch and the start of a query take in a session that has read 5 million rows before. In
+a stream that runs for months, rows decide. A run every ten minutes (`availableNow=True`) also pays for the start of its
+query and its batches. A job of a minute pays for its session too, and for a first query, while the JVM compiles.
 
 *limit* is a source that has the service's own client fetch as many records, drops them, and gives Spark as many ready
-rows: no source in Python can take less. *ready* fetches nothing. For Pub/Sub the limit is a raw stub plus ready rows, and
-ours includes the fetchers, which write each message to the spool. *dropped* is a sink in Python that drops its rows.
-Medians of rounds by turns, by `./dev bench limit`."""
+rows: no source in Python can take less. *ready* fetches nothing. For Pub/Sub the limit is a raw stub plus ready rows,
+and ours includes the fetchers, which write each message to the spool. *dropped* is a sink in Python that drops its
+rows. Medians of rounds by turns, by `./dev bench limit`."""
 
 
 def stages_page(record: Record) -> str:
