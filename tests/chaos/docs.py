@@ -23,7 +23,7 @@ from tests.support.documents import blocks, run
 
 _KEPT = ("PATH", "LANG", "JAVA_HOME", "TMPDIR")
 _KEPT_PREFIXES = ("PIP_", "UV_", "HTTP", "http", "SSL_", "REQUESTS_")
-_IN_THE_FOREGROUND = {"./dev broker": "timeout --signal=INT 90 ./dev broker; test $? -eq 124"}
+_IN_THE_FOREGROUND = {"./dev broker": "timeout --signal=INT 90 ./dev broker || test $? -eq 124"}
 """What goes on until someone ends it."""
 _SHORTENED = {
     "./dev test": "./dev test tests/unit/repository/test_docs.py tests/unit/repository/test_reference_docs.py"
@@ -84,7 +84,7 @@ class Newcomer:
         """The notebooks, in Jupyter, in the environment that the tutorial has made."""
         self.shell(". ~/streams/bin/activate; pip install --quiet nbclient ipykernel", self.clone)
         self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/first_stream.ipynb", self.clone)
-        self.shell(". ~/streams/bin/activate; pip install --quiet '.[all,spark,testing]'", self.clone)
+        self.shell(". ~/streams/bin/activate; pip install --quiet '.[all,spark,testing]' plotly", self.clone)
         self.shell(". ~/streams/bin/activate; jupyter execute --timeout=300 examples/tour.ipynb", self.clone)
 
     def site(self) -> None:
