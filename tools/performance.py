@@ -323,6 +323,39 @@ def _picture(record: Record, words: str, name: str, *benchmarks: str) -> str:
     return f"![{words}](pictures/{name})" if shown else ""
 
 
+REASONS = {
+    ("kinesis_peer", "told-"): "the jar is told how many records each shard has, and stops there; ours reads until the "
+    "service says that no more are left",
+    (
+        "kinesis_peer",
+        "few",
+    ): "in a first query of 40 records, processor time is that of Python's processes, which start",
+    ("kinesis_peer", "default-"): "both wait for the service's limits, and ours waits in more processes",
+    ("kafka_read", "stream-"): "rows go from a Python worker to the JVM over a socket, as in the ceiling",
+    ("kafka_read", "ceiling-"): "rows go from a Python worker to the JVM over a socket",
+    ("kafka_write", "keys-"): "rows go from the JVM to a Python worker over a socket",
+    (
+        "kafka_latency",
+        "",
+    ): "a batch starts a task with a Python worker; a source whose rows are there, the ceiling, has the same median",
+    (
+        "latency_under_load",
+        "kafka-",
+    ): "a batch starts a task with a Python worker, as in the ceiling of `kafka_latency`",
+    ("pubsub_stream", "latency"): "Google's client calls a function for each message, without Spark and its batches",
+    ("pubsub_stream", "rows-fetcher"): "the fetch process shares two cores with Spark; alone it has both",
+}
+"""Why a ratio may be below 1, by its benchmark and how its case begins."""
+
+
+def reason(ratio: Ratio) -> str:
+    """Return why a ratio is below 1; empty where it is not."""
+    if ratio.value >= 1:
+        return ""
+    keys = [key for key in REASONS if ratio.benchmark == key[0] and ratio.case.startswith(key[1])]
+    return REASONS[max(keys, key=lambda key: len(key[1]))] if keys else ""
+
+
 INTRODUCTION = """# Performance
 
 How fast each connector is compared with the usual alternative, what it costs while work grows, and what it costs
@@ -349,7 +382,7 @@ interval, default settings, the sink is foreachBatch with toArrow. `-async` has 
 def page(record: Record) -> str:
     """Return docs/performance.md."""
     ratios = [
-        [f"`{one.benchmark}`", f"`{one.case}`", number(one.value), one.spread, str(len(one.rounds) or "-")]
+        [f"`{one.benchmark}`", f"`{one.case}`", number(one.value), one.spread, str(len(one.rounds) or "-"), reason(one)]
         for one in record.ratios()
     ]
     units = [
@@ -384,7 +417,10 @@ def page(record: Record) -> str:
                     _picture(record, "Cost by partitions, shards, subscriptions and batches", GROWTH, "growth"),
                 ),
                 _section("Idle", _tables(record, "idle")),
-                _section("Each ratio", table(("benchmark", "case", "ratio", "of single rounds", "rounds"), ratios)),
+                _section(
+                    "Each ratio",
+                    table(("benchmark", "case", "ratio", "of single rounds", "rounds", "below 1 because"), ratios),
+                ),
                 _section(
                     "How to run it",
                     AGAIN,

@@ -8,6 +8,7 @@ from tools.performance import (
     STAGES_PAGE,
     page,
     read_record,
+    reason,
     stages_page,
 )
 from tools.performance_plots import pictures
@@ -21,3 +22,9 @@ def test_the_committed_pages_and_pictures_are_those_of_the_committed_record() ->
     assert STAGES_PAGE.read_text() == stages_page(found), AGAIN
     drawn = pictures(found)
     assert {name: (PICTURES / name).read_text() for name in drawn} == drawn, AGAIN
+
+
+def test_each_ratio_below_1_has_its_reason_beside_it() -> None:
+    behind = [one for one in read_record().ratios() if one.value < 1]
+    assert behind
+    assert [one.case for one in behind if not reason(one)] == []
