@@ -254,8 +254,8 @@ def test_the_users_patterns_take_the_place_of_rfc_3339(spark: SparkSession, serv
     found = rows_of(spark, server, schema, texts, options)
     assert found[0] == ({"t": "2026-01-02T10:15:00.000Z", "d": "2026-01-02"}, None)
     assert [error and error.split(" in ")[0] for _, error in found[1:]] == [
-        "t is no timestamp of the option timestampFormat",
-        "t is no timestamp of the option timestampFormat",
+        "t is not a timestamp of the option timestampFormat",
+        "t is not a timestamp of the option timestampFormat",
         "d is not a date of the option dateFormat",
         "d is not text",
     ]

@@ -237,7 +237,7 @@ def test_what_the_registry_has_not_and_what_is_no_protobuf(server: SchemaRegistr
 def test_options_of_the_registry_are_checked() -> None:
     with pytest.raises(OptionError, match="OPTION_MISSING"):
         parse_registry_options({"subject": "s"})
-    with pytest.raises(OptionError, match="no http or https URL"):
+    with pytest.raises(OptionError, match="not an http or https URL"):
         parse_registry_options({"address": "registry:8081"})
     with pytest.raises(OptionError) as caught:
         parse_registry_options({"address": "http://me:canary@registry:8081"})
