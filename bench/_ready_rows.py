@@ -44,6 +44,7 @@ DUE = "due_rows"
 CEILINGS = (READY, FETCHED, DUE)
 COLUMNS = {"kafka": SCHEMA, "kinesis": ARROW_SCHEMA, "pubsub": arrow_schema(STREAM_SCHEMA)}
 PAYLOADS = ("value", "data", "payload")
+ARROW_ROWS = 10_000
 STAMP_BYTES = 8
 """A row that is timed begins with the time at which it was sent: ns, little-endian."""
 
@@ -297,6 +298,12 @@ class DueStream(Stream):
         values = pa.array([at.to_bytes(STAMP_BYTES, "little") + filling for at in due], pa.binary())
         batch = sample(SCHEMA, len(values), self._size)
         yield batch.set_column(1, SCHEMA.field(1), values)
+
+
+def ready_options(rows: int, size: int, batches: int, partitions: int) -> dict[str, str]:
+    """The options of ready rows, of which an Arrow batch has `ARROW_ROWS`."""
+    numbers = {"rows": rows, "size": size, "batches": batches, "partitions": partitions, "rowsPerBatch": ARROW_ROWS}
+    return {name: str(value) for name, value in numbers.items()}
 
 
 def sample(schema: pa.Schema, rows: int, size: int) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from _common import Benchmark, interleaved, parser
 from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 from _program import Program
-from _ready_rows import READY
+from _ready_rows import READY, ready_options
 
 from connectors.core.processes.worker import NO_FAST_PATH
 from connectors.kafka.native import native_reason
@@ -36,7 +36,6 @@ from connectors.kafka.source.reader import read_range
 PARTITIONS = 2
 ROWS = {100: 2_000_000, 200: 2_000_000, 1024: 600_000}
 BATCHES = 4
-ARROW_ROWS = 10_000
 WARM_UP = 3
 """Of a stream: the JVM of the ceiling has read no batch before."""
 
@@ -72,8 +71,7 @@ def stream(made: Rig, topic: str, name: str, rows: int, costs: Costs) -> Callabl
 
 def ready(program: Program, size: int, rows: int, costs: Costs) -> Callable[[], float]:
     """Takes as many ready rows of this size by a query."""
-    settings = {"rows": rows, "size": size, "batches": BATCHES, "partitions": PARTITIONS, "rowsPerBatch": ARROW_ROWS}
-    return query(program, {name: str(value) for name, value in settings.items()}, READY, rows, costs)
+    return query(program, ready_options(rows, size, BATCHES, PARTITIONS), READY, rows, costs)
 
 
 def query(program: Program, options: Mapping[str, str], name: str, rows: int, costs: Costs) -> Callable[[], float]:

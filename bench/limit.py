@@ -36,14 +36,13 @@ from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, parser
 from _kafka import Rig
 from _program import Program
-from _ready_rows import FETCHED, READY
+from _ready_rows import FETCHED, READY, ready_options
 from confluent_kafka.admin import AdminClient
 
 from connectors.testing.kinesis import start_server_process
 from tests.servers.kafka_broker import KafkaBroker
 
 PARTITIONS = 2
-ARROW_ROWS = 10_000
 WARM_ROWS = 5_000_000
 SIZES = {"100": 100, "1024": 1024}
 ROWS = {"kafka": {100: 6_000_000, 1024: 2_000_000}, "kinesis": {100: 1_600_000, 1024: 300_000}}
@@ -87,8 +86,7 @@ class Costs:
         cells: dict[str, str | float] = {}
         for what, unit, times in (("row", "us", MICRO), ("batch", "ms", MILLI), ("query", "ms", MILLI)):
             spent, took = (statistics.median(each) * times for each in zip(*self.found[what], strict=True))
-            name = {"row": "a row", "batch": "a batch", "query": "a query"}[what]
-            cells |= {f"{name}: processor, {unit}": spent, f"{name}: wall clock, {unit}": took}
+            cells |= {f"a {what}: processor, {unit}": spent, f"a {what}: wall clock, {unit}": took}
         return cells
 
     def first_cells(self) -> dict[str, str | float]:
@@ -133,11 +131,7 @@ class Measured:
 
 def ready(shape: Shape, size: int, columns: str = "kafka", **more: str) -> dict[str, str]:
     """The options of ready and of fetched rows."""
-    numbers = {"rows": shape.rows, "size": size, "batches": shape.batches, "partitions": PARTITIONS}
-    return {name: str(value) for name, value in (numbers | {"rowsPerBatch": ARROW_ROWS}).items()} | {
-        "columns": columns,
-        **more,
-    }
+    return ready_options(shape.rows, size, shape.batches, PARTITIONS) | {"columns": columns, **more}
 
 
 def streams(name: str, ours: Callable[[Shape], dict[str, str]], size: int, client: Any) -> dict[str, Any]:

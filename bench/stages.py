@@ -35,9 +35,8 @@ from _common import Benchmark, parser, per_cpu_second
 from _kafka import OURS, Rig
 from _processor import ProcessorMeter
 from _program import Program
-from _ready_rows import READY
+from _ready_rows import ARROW_ROWS, READY, ready_options
 from confluent_kafka.admin import AdminClient
-from kafka_read import ARROW_ROWS
 from kafka_read import options as read_options
 from kafka_write import EQUAL
 from kinesis_read import KEYS
@@ -165,10 +164,9 @@ def kafka_read(benchmark: Benchmark, rounds: int, label: str, size: int) -> None
         CONSUMERS.close()
         spent = stages.add("client: fetch, CRC, parse", "librdkafka", threads, "its threads, no Spark")
         spent += stages.add("Arrow columns", OWN, own, "the other threads, no Spark")
-        ready = {"rows": rows, "size": size, "batches": 4, "partitions": PARTITIONS, "rowsPerBatch": ARROW_ROWS}
         limited = read_options(made, topic) | {"maxOffsetsPerTrigger": str(rows // 4)}
-        texts = {name: str(value) for name, value in ready.items()}
-        sides = {OURS: {"do": "stream", "options": limited}, READY: {"do": "stream", "options": texts}}
+        ready = ready_options(rows, size, 4, PARTITIONS)
+        sides = {OURS: {"do": "stream", "options": limited}, READY: {"do": "stream", "options": ready}}
         through_spark(stages, spent, sides, rows, "a stream of four batches")
 
 

@@ -352,8 +352,8 @@ def reason(ratio: Ratio) -> str:
     """Return why a ratio is below 1; empty where it is not."""
     if ratio.value >= 1:
         return ""
-    keys = [key for key in REASONS if ratio.benchmark == key[0] and ratio.case.startswith(key[1])]
-    return REASONS[max(keys, key=lambda key: len(key[1]))] if keys else ""
+    found = (why for (name, case), why in REASONS.items() if ratio.benchmark == name and ratio.case.startswith(case))
+    return next(found, "")
 
 
 INTRODUCTION = """# Performance

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from connectors.avro.errors import AvroAnalysisError
-from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
+from connectors.core.functions.options import BadRowOptions, Mode, drop_malformed_error, mode_kind, parse_call_options
 from connectors.core.options.declaration import option
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, choice
 
@@ -33,18 +34,13 @@ class LogicalMismatch(StrEnum):
     IGNORE = "ignore"
 
 
-def _mode_unsupported() -> AvroAnalysisError:
-    what = "The function from_avro doesn't support the DROPMALFORMED mode"
-    return AvroAnalysisError("PARSE_MODE_UNSUPPORTED", what, "from_avro")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroOptions(BadRowOptions):
     """The options of `from_avro`, made by `parse_avro_options`."""
 
     mode: Mode = option(
         "mode",
-        mode_kind(_mode_unsupported),
+        mode_kind(partial(drop_malformed_error, AvroAnalysisError, "from_avro")),
         "FAILFAST ends the query at a row that cannot be read; PERMISSIVE gives a struct of NULLs for it, and NULL "
         "where the schema is not a record.",
         default="FAILFAST",

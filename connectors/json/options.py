@@ -7,23 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
+from connectors.core.functions.options import BadRowOptions, Mode, drop_malformed_error, mode_kind, parse_call_options
 from connectors.core.options.declaration import declared_options, option
 from connectors.core.options.kinds import INTEGER, STRING
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.schema.columns import MOST_DEPTH
 
 _OWN: Final = ("mode", "on_error", "recursive_field_max_depth", "corrupt_record")
-
-
-def _mode_unsupported() -> JsonAnalysisError:
-    return JsonAnalysisError(
-        "PARSE_MODE_UNSUPPORTED",
-        "The function from_json_registry doesn't support the DROPMALFORMED mode",
-        "from_json_registry",
-    )
 
 
 def _of_spark(name: str, doc: str) -> str | None:
@@ -37,7 +30,7 @@ class JsonOptions(BadRowOptions):
 
     mode: Mode = option(
         "mode",
-        mode_kind(_mode_unsupported),
+        mode_kind(partial(drop_malformed_error, JsonAnalysisError, "from_json_registry")),
         "PERMISSIVE gives NULL for a message without a right frame; for text that doesn't fit the columns it "
         "gives what Spark's from_json does: a struct in which all fields are NULL, or those that do not fit. FAILFAST "
         "ends the query.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column
@@ -16,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError, declared_action
 from connectors.core.functions.calls import active_session, function_of
-from connectors.core.functions.options import BadRowOptions, Mode, mode_kind, parse_call_options
+from connectors.core.functions.options import BadRowOptions, Mode, drop_malformed_error, mode_kind, parse_call_options
 from connectors.core.functions.pandas_columns import named
 from connectors.core.options.declaration import option, parse_options
 from connectors.mixed.errors import SEVERAL, MixedAnalysisError
@@ -35,18 +36,13 @@ _TOPIC: Final = "topic"
 _SEVERAL: Final = f"[{SEVERAL}] A row has values of several types"
 
 
-def _mode_unsupported() -> MixedAnalysisError:
-    what = "The function from_mixed doesn't support the DROPMALFORMED mode"
-    return MixedAnalysisError("PARSE_MODE_UNSUPPORTED", what, "from_mixed")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedOptions(BadRowOptions):
     """The options of `from_mixed` about bad rows, which are those of all types."""
 
     mode: Mode = option(
         "mode",
-        mode_kind(_mode_unsupported),
+        mode_kind(partial(drop_malformed_error, MixedAnalysisError, "from_mixed")),
         "FAILFAST ends the query at a message that cannot be read, or is of no member's type; PERMISSIVE gives NULL.",
         default="FAILFAST",
     )

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from connectors import register
 from tests.integration.conftest import pubsub_emulator
 from tests.servers.kafka_broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import STEADY, KafkaRig
+from tests.support.spark_session import quick_session
 
 __all__ = ["broker", "kafka", "pubsub_emulator"]
 
@@ -19,6 +22,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let tests pass over the sockets that PySpark before 4.2 leaves open."""
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
         config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = quick_session({"spark.log.level": "OFF"})
+    register(session)
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="module")

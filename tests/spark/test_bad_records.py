@@ -16,7 +16,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-from connectors import register
 from connectors.avro import from_avro
 from connectors.bad_records import bad_records_of, split_bad_records
 from connectors.core.errors import OptionError
@@ -27,7 +26,6 @@ from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.kafka_rig import KafkaRig
 from tests.support.protobuf_rig import compiled
 from tests.support.pubsub_calls import PubSubCalls
-from tests.support.spark_session import quick_session
 
 DETAILS = {"on.error": "details"}
 SOURCE = (
@@ -39,14 +37,6 @@ SCHEMAS = {
     "json": ("JSON", {"type": "object", "properties": {"id": {"type": "string"}}}),
 }
 ORDER = 'syntax = "proto3"; message Order { string id = 1; }'
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = quick_session({"spark.log.level": "OFF"})
-    register(session)
-    yield session
-    session.stop()
 
 
 class Formats:

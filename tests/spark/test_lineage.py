@@ -12,23 +12,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors import register
 from connectors.observe import watch
 from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.pubsub import PubSubServer
-from tests.support.spark_session import quick_session
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "vendored/openlineage/OpenLineage.json").read_text())
 SECRET = "hush-hush"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = quick_session({"spark.log.level": "OFF"})
-    register(session)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

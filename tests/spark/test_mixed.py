@@ -12,24 +12,14 @@ from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
-from connectors import register
 from connectors.bad_records import split_bad_records
 from connectors.mixed import from_mixed, to_mixed
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.documents import blocks
 from tests.support.mixed_rig import DETAILS, MEMBERS, ORDER, TOPIC, MixedTopic
-from tests.support.spark_session import quick_session
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = "value BINARY, key STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = quick_session({"spark.log.level": "OFF"})
-    register(session)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -15,23 +15,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors import register
 from connectors.testing.kafka.mock import MockKafka
 from connectors.testing.pubsub import PubSubServer
 from tests.support.documents import blocks
-from tests.support.spark_session import quick_session
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/traces.md").read_text(encoding="utf-8")
 FIRST, SECOND = (f"00-{digit * 32}-{digit * 16}-01" for digit in "12")
 OF_HEADERS = "array<struct<key: string, value: binary>>"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = quick_session({"spark.log.level": "OFF"})
-    register(session)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,12 @@ class OnError(StrEnum):
     DETAILS = "details"
 
 
+def drop_malformed_error(kind: Callable[[str, str, str], Exception], function: str) -> Exception:
+    """Return the error of a kind for DROPMALFORMED, given the function."""
+    what = f"The function {function} doesn't support the DROPMALFORMED mode"
+    return kind("PARSE_MODE_UNSUPPORTED", what, function)
+
+
 def mode_kind(unsupported: Callable[[], Exception]) -> Kind[Mode]:
     """Return the kind of the option ``mode``; `unsupported` gives the error for DROPMALFORMED, which Spark knows."""
 
