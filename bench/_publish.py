@@ -1,8 +1,8 @@
 """Runs the public set of benchmarks, and writes docs/performance.md with what they found.
 
 Each part runs in a process of its own and goes into docs/performance.json when it is done; the pages are written again
-after each. A part that was measured on this commit is not run again, so an interrupted run goes on where it was, and
-so does one that begins no further part since its minutes are over: all parts together take longer than an hour.
+after each. A part that was measured since the last change of the code is not run again. So an interrupted run goes on
+where it was, and so does one that begins no further part because its minutes are over: all parts take some hours.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ sys.path.insert(0, str(ROOT))
 from tools.performance import RECORD, Record, write_pages  # noqa: E402 - a script sees its own folder only
 
 ROUNDS = 7
+MEASURED = ("connectors", "bench", "pyproject.toml", "requirements.lock")
+"""What the results depend on: tests and pages change none."""
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "boto3", "google-cloud-pubsub", "grpcio", "ptars", "protobuf")
 
 
@@ -126,12 +128,13 @@ def machine() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of this tree; with a plus if something in it is changed but the pages that this writes."""
+    """The last commit that changes what is measured; with a plus if something of that is changed in this tree."""
     git = ("git", "-C", str(ROOT))
-    head = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], check=True, capture_output=True, text=True).stdout
-    changed = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
-    other = [line for line in changed.splitlines() if "performance" not in line or not line[3:].startswith("docs/")]
-    return head.strip() + "+" * bool(other)
+    log = [*git, "log", "-1", "--format=%h", "--abbrev=10", "--", *MEASURED]
+    head = subprocess.run(log, check=True, capture_output=True, text=True).stdout
+    status = [*git, "status", "--porcelain", "--", *MEASURED]
+    changed = subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    return head.strip() + "+" * bool(changed)
 
 
 def run(part: Part, of: str) -> dict[str, Any]:

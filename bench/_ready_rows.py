@@ -218,14 +218,16 @@ class FetchedStream(ReadyStream):
     def counts(self, part: Part) -> Iterator[int]:
         """The rows of each Arrow batch: what was fetched for it is dropped before."""
         fetch = {"kafka": fetch_kafka, "kinesis": fetch_kinesis}[self._columns]
-        held = 0
+        fetched = done = 0
         for rows in fetch(part, **self._client):
-            held += rows
-            while held >= self._arrow_rows:
+            fetched = min(fetched + rows, part.rows)
+            while fetched - done >= self._arrow_rows:
                 yield self._arrow_rows
-                held -= self._arrow_rows
-        if held:
-            yield held
+                done += self._arrow_rows
+        while done < part.rows:  # a shard has some records more or fewer than another
+            rows = min(self._arrow_rows, part.rows - done)
+            yield rows
+            done += rows
 
 
 def fetch_kafka(part: Part, servers: str, topic: str) -> Iterator[int]:
@@ -252,7 +254,7 @@ def fetch_kafka(part: Part, servers: str, topic: str) -> Iterator[int]:
 
 
 def fetch_kinesis(part: Part, options: dict[str, str]) -> Iterator[int]:
-    """Have the client fetch a shard from its oldest record on, with JSON and base64, and drop the records."""
+    """Have the client fetch a shard, with JSON and base64, and drop the records."""
     from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - as above
     from connectors.kinesis.offsets import TRIM  # noqa: PLC0415 - as above
     from connectors.kinesis.options.client import client_options  # noqa: PLC0415 - as above
@@ -261,11 +263,10 @@ def fetch_kinesis(part: Part, options: dict[str, str]) -> Iterator[int]:
     parsed = parse_read_options(options, {}, streaming=False)
     client, stream = KinesisClient(client_options(parsed)), options["streamName"]
     iterator: str | None = client.iterator(stream, f"shardId-{part.number:012}", TRIM)
-    left = part.rows
-    while left > 0 and iterator is not None:
-        page = client.records(iterator, min(10_000, left), stream, f"shardId-{part.number:012}")
-        left, iterator = left - len(page.records), page.following
+    while iterator is not None:
+        page = client.records(iterator, 10_000, stream, f"shardId-{part.number:012}")
         yield len(page.records)
+        iterator = page.following if page.behind_ms else None
 
 
 class DueStream(Stream):

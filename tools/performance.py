@@ -344,6 +344,9 @@ REASONS = {
     ): "a batch starts a task with a Python worker, as in the ceiling of `kafka_latency`",
     ("pubsub_stream", "latency"): "Google's client calls a function for each message, without Spark and its batches",
     ("pubsub_stream", "rows-fetcher"): "the fetch process shares two cores with Spark; alone it has both",
+    ("limit", "to-"): "the sink beside it drops its rows, and sends nothing",
+    ("limit", "pubsub-"): "ours makes columns of the messages, and writes each to the spool",
+    ("limit", ""): "the limit drops what it has fetched, and ours makes columns of it",
 }
 """Why a ratio may be below 1, by its benchmark and how its case begins."""
 
@@ -368,10 +371,10 @@ what any connector in Python can have. [What a row costs in each stage](explanat
 goes."""
 
 AGAIN = """`./dev bench --publish` runs the public set, each benchmark in a process of its own, and writes this page,
-with its pictures, and `docs/performance.json`. It resumes where it was interrupted: what was measured on the same
-commit is not measured again, unless `--fresh` says so. `--cases kafka_read` picks benchmarks, and `--render` writes
-the pages from the record without measuring. A single one runs as `./dev bench kafka_read`. Use a machine that does
-nothing else: the table says how loaded it was when each run began."""
+with its pictures, and `docs/performance.json`. It resumes where it was interrupted: what was measured since the code
+last changed is not measured again, unless `--fresh` says so. `--cases kafka_read` picks benchmarks, and `--render`
+writes the pages from the record without measuring. A single one runs as `./dev bench kafka_read`. Use a machine that
+does nothing else: the table says how loaded it was when each run began."""
 
 LATENCY_WORDS = """Milliseconds from publish to sink, p50 / p99, by medians of rounds. Events of 100 B come from a
 process of its own at a steady rate, whatever the query does, and carry the time at which they were sent. No trigger
@@ -458,7 +461,8 @@ query and its batches. A job of a minute pays for its session too, and for a fir
 *limit* is a source that has the service's own client fetch as many records, drops them, and gives Spark as many ready
 rows: no source in Python can take less. *ready* fetches nothing. For Pub/Sub the limit is a raw stub plus ready rows,
 and ours includes the fetchers, which write each message to the spool. *dropped* is a sink in Python that drops its
-rows. Medians of rounds by turns, by `./dev bench limit`."""
+rows. A query of Kinesis has one batch, which is part of its start. Medians of rounds by turns, by
+`./dev bench limit`."""
 
 
 def stages_page(record: Record) -> str:

@@ -149,13 +149,15 @@ def _fill_far(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Number
     chosen, sizes = addresses[far], lengths[far]
     base = int(chosen.min())
     distance = (chosen - np.uint64(base)).astype(np.int64)
-    windows, index = np.unique(distance >> _WINDOW_BITS, return_inverse=True)
+    windows = distance >> _WINDOW_BITS
+    # One window nearly always holds all values, and sorting takes as long as the rest of this function.
+    numbers, index = np.unique(windows, return_inverse=True) if windows.any() else (windows[:1], windows)
     offsets = distance & ((1 << _WINDOW_BITS) - 1)
     views[far, 2] = index
     views[far, 3] = offsets
     return [
         pa.foreign_buffer(base + (window << _WINDOW_BITS), int((offsets + sizes)[index == number].max()))
-        for number, window in enumerate(windows.tolist())
+        for number, window in enumerate(numbers.tolist())
     ]
 
 
