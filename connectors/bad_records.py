@@ -16,7 +16,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import MapType, StructType
@@ -33,20 +34,11 @@ __all__ = ["bad_records_of", "split_bad_records"]
 _log = logging.getLogger(__name__)
 _COLUMN: Final = "bad_record"
 _FUNCTION: Final = "split_bad_records"
-_PAYLOADS: Final = ("value", "payload", "data")
-_KEYS: Final = ("key", "orderingKey", "partitionKey")
-_SAID: Final = ("code", "reason", "schema", "subject", "column", "query", "batch")
-_PLACES: Final = (
-    "topic",
-    "partition",
-    "offset",
-    "stream",
-    "shardId",
-    "sequenceNumber",
-    "subscription",
-    "messageId",
-)
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
+_TEXTS: Final = "array<struct<key:string,value:string>>"
+_PAYLOADS: Final = ("value", "payload", "data")
+_SAID: Final = ("code", "reason", "schema", "subject", "column", "query", "batch")
+_PLACES: Final = ("topic", "partition", "offset", "stream", "shardId", "sequenceNumber", "subscription", "messageId")
 _lock: Final = threading.Lock()
 _totals: Final[dict[str, Counter[str]]] = {}
 
@@ -98,44 +90,42 @@ def split_bad_records(
     named = [name for name, place in places.items() if place]
     if len(named) != 1 or not names:
         what = f"There must be one place for bad records, and {' and '.join(named) or 'none'} was named"
-        raise OptionError(
-            "BAD_RECORDS_PLACE", what, _FUNCTION, "Give badRecordsPath, badRecordsTable or badRecordsTo, and columns."
-        )
+        action = "Give badRecordsPath, badRecordsTable or badRecordsTo, and columns."
+        raise OptionError("BAD_RECORDS_PLACE", what, _FUNCTION, action)
     if badRecordsPath:
-        place: _Place = _Folder(badRecordsPath)
+        place = _Place(badRecordsPath.rstrip("/"), _replace_files, replaces=True)
     elif badRecordsTable:
-        place = _Table(badRecordsTable)
+        place = _Place(badRecordsTable, _append_to_table)
     else:
-        place = _Sink(dict(badRecordsTo or {}))
+        place = _sink(dict(badRecordsTo or {}))
     return _Splitter(write, names, place, query)
 
 
+@dataclass(eq=False)
 class _Splitter:
     """What ``foreachBatch`` calls; Spark Connect pickles it."""
 
-    def __init__(
-        self, write: Callable[[DataFrame, int], object], columns: tuple[str, ...], place: _Place, query: str | None
-    ) -> None:
-        self._write, self._columns, self._place, self._query = write, columns, place, query
-        self._may_be_repeated = True
-        """Only the first batch after a start was perhaps written before."""
+    write: Callable[[DataFrame, int], object]
+    columns: tuple[str, ...]
+    place: _Place
+    query: str | None
+    may_be_repeated: bool = True  # only the first batch after a start was perhaps written before
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        _check_columns(batch, self._columns)
-        query = self._query or running_query(batch.sparkSession)
+        _check_columns(batch, self.columns)
+        query = self.query or running_query(batch.sparkSession)
         if query is None:
-            what = "Spark Connect does not say which query a batch is of"
-            raise OptionError("BAD_RECORDS_QUERY", what, _FUNCTION)
+            raise OptionError("BAD_RECORDS_QUERY", "Spark Connect does not say which query a batch is of", _FUNCTION)
         batch.persist()
         try:
-            bad = _bad_records(batch, self._columns, query, number)
+            bad = _bad_records(batch, self.columns, query, number)
             counts = {row[0]: row[1] for row in bad.groupBy(f"{_COLUMN}.code").count().collect()}
-            if counts or (self._may_be_repeated and self._place.replaces):
-                self._place.write(bad, query, number, may_be_repeated=self._may_be_repeated)
+            if counts or (self.may_be_repeated and self.place.replaces):
+                self.place.write(bad, self.place.name, query, number, may_be_repeated=self.may_be_repeated)
             if counts:
-                _note(query, number, counts, self._place)
-            self._write(_good_rows(batch, self._columns), number)
-            self._may_be_repeated = False
+                _note(query, number, counts, self.place.name)
+            self.write(_good_rows(batch, self.columns), number)
+            self.may_be_repeated = False
         finally:
             batch.unpersist()
 
@@ -147,9 +137,8 @@ def _check_columns(batch: DataFrame, columns: Sequence[str]) -> None:
         shape = {field.name: field.dataType.simpleString() for field in kind} if isinstance(kind, StructType) else {}
         if [*shape] != ["value", "error"] or shape["error"] != DETAILS.simpleString():
             what = f"The column {name} is {'absent' if kind is None else kind.simpleString():.200}"
-            action = (
-                "Give the column of from_avro, from_protobuf or from_json_registry with the option on.error=details."
-            )
+            functions = "from_avro, from_protobuf or from_json_registry"
+            action = f"Give the column of {functions} with the option on.error=details."
             raise OptionError("BAD_RECORDS_COLUMN", what, _FUNCTION, action)
 
 
@@ -171,130 +160,72 @@ def _good_rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
     return good.withColumns({name: F.col(f"`{name}`").getField("value") for name in columns})
 
 
-def _note(query: str, number: int, counts: Mapping[str, int], place: _Place) -> None:
+def _note(query: str, number: int, counts: Mapping[str, int], place: str) -> None:
     with _lock:
         _totals.setdefault(query, Counter()).update(counts)
     shown = ", ".join(f"{count} of {code}" for code, count in sorted(counts.items()))
     _log.warning("[BAD_RECORDS] Batch %d has records that cannot be read: %s; they went to %s.", number, shown, place)
 
 
-class _Folder:
-    replaces = True
-    """Whether a batch takes the place of what an earlier attempt of it wrote, also where it has no bad record now."""
+class _Place(NamedTuple):
+    """A folder, a table or a sink; `replaces` where a batch replaces its earlier attempt, also without a bad record."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path.rstrip("/")
-
-    def __str__(self) -> str:
-        return self._path
-
-    def write(self, bad: DataFrame, query: str, number: int, **_: bool) -> None:
-        bad.write.mode("overwrite").parquet(f"{self._path}/query={query}/batch={number}")
+    name: str
+    write: Callable[..., None]
+    replaces: bool = False
 
 
-class _Table:
-    replaces = False
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __str__(self) -> str:
-        return self._name
-
-    def write(self, bad: DataFrame, query: str, number: int, *, may_be_repeated: bool) -> None:
-        spark = bad.sparkSession
-        if may_be_repeated and spark.catalog.tableExists(self._name):
-            own = (F.col(f"{_COLUMN}.query") == query) & (F.col(f"{_COLUMN}.batch") == number)
-            if not spark.table(self._name).where(own).isEmpty():
-                return
-        # Delta skips a version of an application that it has; other formats ignore both.
-        once = {"txnAppId": f"{query} {_COLUMN}", "txnVersion": str(number)}
-        bad.write.mode("append").options(**once).saveAsTable(self._name)
+def _replace_files(bad: DataFrame, path: str, query: str, number: int, **_: bool) -> None:
+    bad.write.mode("overwrite").parquet(f"{path}/query={query}/batch={number}")
 
 
-class _Sink:
-    """A sink by its format; those of messages get them as they came, with the struct's fields beside them."""
-
-    replaces = False
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._format = options.pop("format", "")
-        self._options = options
-        refused = {"": "no format", "kinesis": "kinesis, and a record of Kinesis has no place for a reason"}
-        if self._format in refused:
-            what = f"badRecordsTo names {refused[self._format]}"
-            action = "Give the format kafka_py or pubsub, one of files or tables, or badRecordsPath."
-            raise OptionError("BAD_RECORDS_PLACE", what, _FUNCTION, action)
-
-    def __str__(self) -> str:
-        return self._format
-
-    def write(self, bad: DataFrame, query: str, number: int, **_: bool) -> None:
-        """Write the batch; what is repeated is recognized by a sink that takes ``txnAppId`` and ``txnVersion``."""
-        options = dict(self._options)
-        if self._format == "kafka_py":
-            bad = _as_messages(bad, ("key", _KEYS), "value", ("headers", _kafka_headers))
-            once = {"deliveryGuarantee": "exactly_once", "onMissingMarker": "write"}
-            options = once | {"txnAppId": f"{query}-{_COLUMN}", "txnVersion": str(number)} | options
-        elif self._format == "pubsub":
-            # Its key is a text, which the bytes of another key need not be.
-            bad = _as_messages(bad, ("orderingKey", ("orderingKey",)), "payload", ("attributes", _attributes))
-        bad.write.format(self._format).options(**options).mode("append").save()
+def _append_to_table(bad: DataFrame, name: str, query: str, number: int, *, may_be_repeated: bool) -> None:
+    if may_be_repeated and bad.sparkSession.catalog.tableExists(name):
+        own = (F.col(f"{_COLUMN}.query") == query) & (F.col(f"{_COLUMN}.batch") == number)
+        if not bad.sparkSession.table(name).where(own).isEmpty():
+            return
+    # Delta skips a version of an application that it has; other formats ignore both.
+    once = {"txnAppId": f"{query} {_COLUMN}", "txnVersion": str(number)}
+    bad.write.mode("append").options(**once).saveAsTable(name)
 
 
-def _as_messages(
-    bad: DataFrame,
-    key: tuple[str, Sequence[str]],
-    value: str,
-    extra: tuple[str, Callable[[DataFrame, Mapping[str, Column]], Column]],
-) -> DataFrame:
-    """Return the messages with their bytes and keys as they came.
+def _sink(options: dict[str, str]) -> _Place:
+    """Return a sink by its format; those of messages get them as they came, with the struct's fields beside them."""
+    name = options.pop("format", "")
+    refused = {"": "no format", "kinesis": "kinesis, and a record of Kinesis has no place for a reason"}
+    if name in refused:
+        action = "Give the format kafka_py or pubsub, one of files or tables, or badRecordsPath."
+        raise OptionError("BAD_RECORDS_PLACE", f"badRecordsTo names {refused[name]}", _FUNCTION, action)
 
-    Args:
-        bad: the bad records.
-        key: the name of the sink's column, and the columns that may be it.
-        value: the name of the sink's column.
-        extra: the name of the sink's column, and what puts all else that is known into it.
-    """
+    def write(bad: DataFrame, name: str, query: str, number: int, **_: bool) -> None:
+        rows = _as_messages(bad, name) if name in {"kafka_py", "pubsub"} else bad
+        once = {"deliveryGuarantee": "exactly_once", "onMissingMarker": "write"} if name == "kafka_py" else {}
+        if once:  # it recognizes what is repeated
+            once |= {"txnAppId": f"{query}-{_COLUMN}", "txnVersion": str(number)}
+        rows.write.format(name).options(**{**once, **options}).mode("append").save()
+
+    return _Place(name, write)
+
+
+def _as_messages(bad: DataFrame, sink: str) -> DataFrame:
+    """Return the messages with their bytes and keys as they came, and all that is known as headers or attributes."""
     payload = next((name for name in _PAYLOADS if name in bad.columns), None)
     if payload is None:
         what = f"The batch has none of the columns {', '.join(_PAYLOADS)}, and so no bytes to write"
         raise OptionError("BAD_RECORDS_COLUMN", what, _FUNCTION, "Leave the column of the source in the batch.")
     texts = {name: F.col(_COLUMN).getField(name).cast("string") for name in _SAID}
     texts |= {name: F.col(f"`{name}`").cast("string") for name in _PLACES if name in bad.columns}
-    columns = [F.col(f"`{payload}`").alias(value), extra[1](bad, texts).alias(extra[0])]
-    columns += [F.col(f"`{name}`").alias(key[0]) for name in key[1] if name in bad.columns][:1]
-    return bad.select(*columns)
-
-
-def _has_attributes(bad: DataFrame) -> bool:
-    return "attributes" in bad.columns and isinstance(bad.schema["attributes"].dataType, MapType)
-
-
-def _kafka_headers(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
-    own = [
-        F.struct(F.lit(f"{_COLUMN}.{name}").alias("key"), text.cast("binary").alias("value"))
-        for name, text in texts.items()
-    ]
-    added = F.filter(F.array(*own), lambda header: header.getField("value").isNotNull())
-    if "headers" in bad.columns:
-        return F.concat(F.coalesce(F.col("headers"), F.array().cast(bad.schema["headers"].dataType)), added)
-    if _has_attributes(bad):
-        pairs = F.transform(
-            F.map_entries("attributes"),
-            lambda pair: F.struct(pair["key"].alias("key"), pair["value"].cast("binary").alias("value")),
-        )
-        return F.concat(F.coalesce(pairs, F.array().cast(_HEADERS)), added)
-    return added
-
-
-def _attributes(bad: DataFrame, texts: Mapping[str, Column]) -> Column:
-    own = [F.struct(F.lit(f"{_COLUMN}.{name}").alias("key"), text.alias("value")) for name, text in texts.items()]
-    added = F.map_from_entries(F.filter(F.array(*own), lambda pair: pair.getField("value").isNotNull()))
-    if _has_attributes(bad):
-        theirs = F.map_filter(F.col("attributes"), lambda key, _: ~key.startswith(f"{_COLUMN}."))
-        return F.map_concat(F.coalesce(theirs, F.create_map().cast("map<string,string>")), added)
-    return added
-
-
-_Place = _Folder | _Table | _Sink
+    pairs = [F.struct(F.lit(f"{_COLUMN}.{name}").alias("key"), text.alias("value")) for name, text in texts.items()]
+    added = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
+    is_map = "attributes" in bad.columns and isinstance(bad.schema["attributes"].dataType, MapType)
+    theirs = F.map_entries("attributes") if is_map else F.array().cast(_TEXTS)
+    if sink == "kafka_py":
+        value, keys, kind = "value", ["key", "orderingKey", "partitionKey"], _HEADERS
+        theirs = F.col("headers") if "headers" in bad.columns else theirs
+    else:
+        value, keys, kind = "payload", ["orderingKey"], _TEXTS  # a text, which the bytes of another key need not be
+        theirs = F.filter(theirs, lambda pair: ~pair["key"].startswith(f"{_COLUMN}."))  # of a map: each key once
+    more = F.concat(F.coalesce(theirs.cast(kind), F.array().cast(kind)), added.cast(kind))
+    more = more.alias("headers") if kind == _HEADERS else F.map_from_entries(more).alias("attributes")
+    key = [F.col(f"`{name}`").alias(keys[0]) for name in keys if name in bad.columns][:1]
+    return bad.select(F.col(f"`{payload}`").alias(value), more, *key)

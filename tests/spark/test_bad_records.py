@@ -217,6 +217,28 @@ def test_bad_records_go_to_a_topic_of_pubsub_with_attributes(formats: Formats) -
     assert {message.attributes["bad_record.topic"] for message in got} == {"json"}
 
 
+def test_a_record_that_was_bad_before_keeps_its_own_attributes_and_has_each_reason_once(formats: Formats) -> None:
+    attributes = {"trace": "t-1", "bad_record.code": "BEFORE", "bad_record.host": "a"}
+    rows = [(bytearray(b"x"), "k", "one", attributes), (bytearray(b"y"), "k", "two", None)]
+    kind = "payload BINARY, orderingKey STRING, messageId STRING, attributes MAP<STRING, STRING>"
+    decoded = formats.spark.createDataFrame(rows, kind)
+    decoded = decoded.withColumn("order", from_avro("payload", json.dumps(SCHEMAS["avro"][1]), DETAILS))
+    with PubSubServer() as server:
+        server.create_subscription("projects/shop/subscriptions/bad", "projects/shop/topics/orders-bad")
+        to = {"format": "pubsub", "projectId": "shop", "topicId": "orders-bad", "endpoint": server.endpoint}
+        split_bad_records(lambda *_: None, "order", badRecordsTo=to, query="q")(decoded, 7)
+        with PubSubCalls(server.endpoint) as calls:
+            got = {one.message.data: one.message for one in calls.pull("projects/shop/subscriptions/bad", 2)}
+    known = {
+        "spark_uid",
+        *(f"bad_record.{name}" for name in ("code", "reason", "column", "query", "batch", "messageId")),
+    }
+    assert set(got[b"x"].attributes) == {"trace", *known}
+    assert set(got[b"y"].attributes) == known
+    assert (got[b"x"].attributes["trace"], got[b"x"].ordering_key) == ("t-1", "k")
+    assert got[b"x"].attributes["bad_record.code"] == "MALFORMED_AVRO_MESSAGE"
+
+
 def test_a_record_is_bad_if_one_of_several_columns_is(formats: Formats) -> None:
     schema = json.dumps(SCHEMAS["avro"][1])
     rows = [
