@@ -12,14 +12,15 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.error import HTTPError
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from connectors import __version__
@@ -41,18 +42,16 @@ _JOB_TYPE: Final = {
     "jobType": "QUERY",
 }
 _PATH: Final = "/api/v1/lineage"
+# How Spark and Delta describe their sources and sinks of files.
 _FOLDER: Final = re.compile(r"(?:File|FileStream|Delta)(?:Source|Sink)\[([a-z][a-z0-9+.-]*:/.*)\]", re.DOTALL)
-"""How Spark and Delta describe their sources and sinks of files."""
-_KEY_LIKE: Final = ("s3", "gs", "abfs", "wasb")
-"""Stores whose names begin without a slash, as OpenLineage has them."""
+_KEY_LIKE: Final = ("s3", "gs", "abfs", "wasb")  # stores whose names begin without a slash, as OpenLineage has them
 _CANONICAL: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
 _ANSWER_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 30.0
 _MOST_UNSENT: Final = 1000
 _AGAIN: Final = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
-Dataset = tuple[str, str]
-"""A namespace and a name in it."""
+Dataset = tuple[str, str]  # a namespace and a name in it
 
 
 def folder_of(description: str) -> list[Dataset]:
@@ -68,14 +67,6 @@ def folder_of(description: str) -> list[Dataset]:
     path = uri.path.rstrip("/") or "/"
     name = path.lstrip("/") or "/" if scheme.startswith(_KEY_LIKE) else path
     return [(f"{scheme}://{authority}" if authority else scheme, name)]
-
-
-class Target(Protocol):
-    """Takes events."""
-
-    def write(self, value: Mapping[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -100,9 +91,8 @@ class Lineage:
     def __init__(self, to: str | Path, environ: Mapping[str, str]) -> None:
         self._namespace = environ.get("OPENLINEAGE_NAMESPACE") or "default"
         is_url = isinstance(to, str) and re.match(r"https?:", to, re.IGNORECASE)
-        self._target: Target = (
-            Endpoint(str(to), environ.get("OPENLINEAGE_API_KEY") or "") if is_url else LineFile(Path(to))
-        )
+        key = environ.get("OPENLINEAGE_API_KEY") or ""
+        self._target: Endpoint | LineFile = Endpoint(str(to), key) if is_url else LineFile(Path(to))
         self._runs: dict[str, _Run] = {}
 
     def start(self, time_ms: int, query: Mapping[str, Any], plan: StreamPlan | None) -> None:
@@ -145,13 +135,12 @@ class Lineage:
 
     def _write(self, kind: str, time_ms: int, key: str) -> None:
         run = self._runs[key]
-        job = {"namespace": self._namespace, "name": run.job, "facets": {"jobType": _JOB_TYPE}}
         self._target.write(
             {
                 "eventType": kind,
                 "eventTime": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
                 "run": {"runId": key},
-                "job": job,
+                "job": {"namespace": self._namespace, "name": run.job, "facets": {"jobType": _JOB_TYPE}},
                 "inputs": _as_json(run.inputs),
                 "outputs": _as_json(run.outputs),
                 "producer": _PRODUCER,
@@ -166,34 +155,16 @@ def _as_json(datasets: Iterable[Dataset]) -> list[dict[str, str]]:
 
 def _options(name: str, raw: Mapping[str, str], *, sink: bool) -> Any:
     """Return the options of a source or sink of this pack; None of any other, and where the query fails on them."""
-    connector = connector_of(name)
-    try:
-        if connector is None:
-            return None
-        return connector.write_options(raw) if sink else connector.read_options(raw, streaming=None)
-    except (ConnectorError, ImportError):
-        return None
+    with suppress(ConnectorError, ImportError):
+        if (connector := connector_of(name)) is not None:
+            return connector.write_options(raw) if sink else connector.read_options(raw, streaming=None)
+    return None
 
 
 def _datasets(options: Any, *offset: Any) -> list[Dataset]:
-    try:
+    with suppress(ConnectorError):  # an offset of another source
         return [] if options is None else list(options.datasets(*offset))
-    except ConnectorError:  # an offset of another source
-        return []
-
-
-def _parts(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        if parts.hostname and "@" not in parts.netloc and not parts.fragment and parts.port != 0:
-            return parts
-    except ValueError:
-        pass
-    # Not repeated: it may hold a secret.
-    action = (
-        "Give http:// or https://, a host, and a port and a path if needed. A key is read from OPENLINEAGE_API_KEY."
-    )
-    raise OptionError("OBSERVE_LINEAGE", "The URL for lineage is not valid", "watch", action)
+    return []
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -208,7 +179,15 @@ class Endpoint:
     """
 
     def __init__(self, url: str, key: str, clock: Callable[[], float] = time.monotonic) -> None:
-        parts = _parts(url)
+        try:
+            parts = urlsplit(url)
+            is_valid = parts.hostname and "@" not in parts.netloc and not parts.fragment and parts.port != 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:  # and is not repeated: it may hold a secret
+            what = "The URL for lineage is not valid"
+            action = "Give http:// or https://, a host, and a port and a path if needed."
+            raise OptionError("OBSERVE_LINEAGE", what, "watch", f"{action} A key is read from OPENLINEAGE_API_KEY.")
         if key:
             refuse_plaintext(url, "lineage, with OPENLINEAGE_API_KEY,", "watch", "Give an https:// URL.")
         self._host = parts.netloc
@@ -233,23 +212,23 @@ class Endpoint:
 
     def _send(self) -> None:
         while self._unsent:
-            body = json.dumps(self._unsent[0]).encode()
-            try:
-                request = Request(self._url, body, self._headers)  # noqa: S310 - http and https alone come here
-                self._opener.open(request, timeout=_ANSWER_SECONDS).close()
-            except HTTPError as error:
-                error.close()
-                if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code in _AGAIN:
-                    self._pause(f"HTTP status {error.code}")
-                    return
-                _log.warning("[OBSERVE_LINEAGE] %s refuses an event: HTTP status %d", self._host, error.code)
-            except (OSError, HTTPException) as error:
-                self._pause(str(getattr(error, "reason", "") or error) or type(error).__name__)
+            if why := self._post(self._unsent[0]):
+                self._next_try = self._clock() + _PAUSE_SECONDS
+                text = "[OBSERVE_LINEAGE] %s takes no events: %s; the next try is in %d s"
+                _log.warning(text, self._host, why, _PAUSE_SECONDS)
                 return
             self._unsent.popleft()
 
-    def _pause(self, why: str) -> None:
-        self._next_try = self._clock() + _PAUSE_SECONDS
-        _log.warning(
-            "[OBSERVE_LINEAGE] %s takes no events: %s; the next try is in %d s", self._host, why, _PAUSE_SECONDS
-        )
+    def _post(self, event: Mapping[str, Any]) -> str:
+        """Return why an event is to be sent again; empty if the service took or refused it."""
+        request = Request(self._url, json.dumps(event).encode(), self._headers)  # noqa: S310 - http and https alone come here
+        try:
+            self._opener.open(request, timeout=_ANSWER_SECONDS).close()
+        except HTTPError as error:
+            error.close()
+            if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code in _AGAIN:
+                return f"HTTP status {error.code}"
+            _log.warning("[OBSERVE_LINEAGE] %s refuses an event: HTTP status %d", self._host, error.code)
+        except (OSError, HTTPException) as error:
+            return str(getattr(error, "reason", "") or error) or type(error).__name__
+        return ""

@@ -123,11 +123,7 @@ class AzureRegistry(Generic[S]):
     def latest(self, subject: str, *, writing: bool = False) -> S:  # noqa: ARG002 - Azure has no rules
         """Return the latest version of a schema, with new requests each time."""
         lookup = self._named(subject, "/versions")
-
-        def ask() -> S:
-            return self._schema(replace(lookup, path=f"{lookup.path}/{self._newest(lookup)}"))
-
-        return wait_out(ask, self._outage_rule)
+        return wait_out(lambda: self._schema(self._newest(lookup)), self._outage_rule)
 
     def id_of(self, subject: str, text: str, schema_type: str, *, register: bool = False) -> str:  # noqa: ARG002
         """Return the id of a schema by its name and text; asked for once in a process, since it never changes."""
@@ -139,8 +135,7 @@ class AzureRegistry(Generic[S]):
             headers, _ = self._client.send(method, lookup, text.encode(), {"Content-Type": _AVRO})
             return _id_in(headers, lookup.what)
 
-        number: str = self._ids.get((lookup.path, text), lambda: wait_out(ask, self._outage_rule))
-        return number
+        return self._ids.get((lookup.path, text), lambda: wait_out(ask, self._outage_rule))
 
     def guid(self, schema_id: int | str) -> bytes:
         """Return the bytes of an id."""
@@ -158,8 +153,8 @@ class AzureRegistry(Generic[S]):
         response = {"schema": body.decode(errors="surrogateescape"), "schemaType": "AVRO" if name == "avro" else name}
         return self._form.build(response, lookup.what, number or _id_in(headers, lookup.what), lambda *_: {})
 
-    def _newest(self, lookup: Lookup) -> int:
-        """Return the number of the latest version; no order of their pages is documented."""
+    def _newest(self, lookup: Lookup) -> Lookup:
+        """Return the request for the latest of versions; no order of their pages is documented."""
         numbers, page = list[int](), lookup
         for _ in range(100):  # pages: no schema has more
             response = self._client.get(page)
@@ -167,7 +162,7 @@ class AzureRegistry(Generic[S]):
                 numbers += map(int, response["Value"])
                 link = urlsplit(response.get("NextLink") or "")
                 if not link.path:
-                    return max(numbers)
+                    return replace(lookup, path=f"{lookup.path}/{max(numbers)}")
             except (AttributeError, KeyError, TypeError, ValueError):
                 break
             page = replace(lookup, path=link.path, query=(*dict([*parse_qsl(link.query), *_API]).items(),))

@@ -85,10 +85,9 @@ def origin_of(code: str, options: AnyRegistryOptions | None, *, is_key: bool) ->
     """Return where bad rows of a call come from; `code` is that of the format's error."""
     if options is None:
         return Origin(code)
-    find = kind_of(options).find
 
     def schemas_of(messages: pa.BinaryArray, headers: pa.Array | None) -> list[str | None]:
-        frames = find(messages, headers, is_key=is_key)
+        frames = kind_of(options).find(messages, headers, is_key=is_key)
         return [None if place < 0 else str(frames.schemas[place]) for place in frames.which.tolist()]
 
     return Origin(code, options.named_subject, schemas_of)

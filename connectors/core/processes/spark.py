@@ -157,38 +157,28 @@ def stream_plan(session: SparkSession, query: str) -> StreamPlan | None:
     jvm: Any = session._jvm  # noqa: SLF001 - converts the maps of Scala
     try:
         execution = java.streamingQuery()
-        nodes = execution.analyzedPlan().collectLeaves()
-        leaves = [nodes.apply(index) for index in range(nodes.size())]
-        streams = [leaf for leaf in leaves if leaf.isStreaming()]
-        sink = execution.sink()
-        is_python = ".v2.python." in sink.getClass().getName()
-        options = _field(execution, "extraOptions")
-        return StreamPlan(
-            tuple(
-                (leaf.sourceName(), dict(leaf.extraOptions().asCaseSensitiveMap()))
-                if leaf.getClass().getSimpleName() == "StreamingRelationV2"
-                else ("", {})
-                for leaf in streams
-            ),
-            (
-                sink.name() if is_python else sink.toString(),
-                dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(options)),
-            ),
+        nodes, sink = execution.analyzedPlan().collectLeaves(), execution.sink()
+        sources = tuple(
+            (leaf.sourceName(), dict(leaf.extraOptions().asCaseSensitiveMap()))
+            if leaf.getClass().getSimpleName() == "StreamingRelationV2"
+            else ("", {})
+            for leaf in map(nodes.apply, range(nodes.size()))
+            if leaf.isStreaming()
         )
-    except Py4JError:  # a class of another form, or a platform that allows no such calls
+        name = sink.name() if ".v2.python." in sink.getClass().getName() else sink.toString()
+        options = jvm.scala.jdk.javaapi.CollectionConverters.asJava(_field(execution, "extraOptions"))
+        return StreamPlan(sources, (name, dict(options)))
+    except (Py4JError, AttributeError):  # a class of another form, or a platform that allows no such calls
         return None
 
 
 def _field(value: Any, name: str) -> Any:
-    """Return a private field of an object of the JVM, which one of its classes declares."""
+    """Return a private field of an object of the JVM; `AttributeError` if none of its classes declares it."""
     kind = value.getClass()
-    while kind is not None:
-        for field in kind.getDeclaredFields():
-            if field.getName() == name:
-                field.setAccessible(True)
-                return field.get(value)
+    while name not in (fields := {field.getName(): field for field in kind.getDeclaredFields()}):
         kind = kind.getSuperclass()
-    return None
+    fields[name].setAccessible(True)
+    return fields[name].get(value)
 
 
 def executor_hosts(context: SparkContext) -> list[str]:

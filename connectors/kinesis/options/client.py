@@ -78,9 +78,8 @@ class KinesisClientOptions(OutageOptions, AwsAccessOptions):
             return []
         suffix = ".cn" if (self.region or "").startswith("cn-") else ""
         url = urlsplit(self.endpoint_url or f"https://kinesis.{self.region}.amazonaws.com{suffix}")
-        host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
-        port = "" if url.port in {None, 80, 443} else f":{url.port}"
-        return [(f"kinesis://{host}{port}", stream.rpartition("/")[2]) for stream in streams]
+        host = re.sub(":(80|443)?$", "", url.netloc.lower())
+        return [(f"kinesis://{host}", stream.rpartition("/")[2]) for stream in streams]
 
 
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
