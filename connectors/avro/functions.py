@@ -137,16 +137,16 @@ def to_avro(
     )
     encoded = function_of(call, BinaryType(), session)(spark_functions.struct(column.alias("value")))
     if call.header is not None:
-        encoded = _with_header(encoded, column, call.header)
+        headers = headers_of(column, call.header)
+        encoded = spark_functions.struct(encoded.alias("value"), headers.alias("headers"))
     return named(encoded, call.function, data)
 
 
-def _with_header(messages: Column, values: Column, header: tuple[str, bytes]) -> Column:
-    """Return messages with their headers; those of a NULL are NULL."""
+def headers_of(values: Column, header: tuple[str, bytes]) -> Column:
+    """Return the headers of messages with these values: the one given, and NULL where there is no value."""
     key, value = (spark_functions.lit(part) for part in header)
     headers = spark_functions.array(spark_functions.struct(key.alias("key"), value.alias("value")))
-    headers = spark_functions.when(values.isNotNull(), headers)
-    return spark_functions.struct(messages.alias("value"), headers.alias("headers"))
+    return spark_functions.when(values.isNotNull(), headers)
 
 
 def encode_call(

@@ -81,18 +81,12 @@ class FramedDecoder:
         permissive: bool,
         reader: Migrations | None,
     ) -> None:
-        self._decoder_of, self._kind, self._registry, self._find = decoder_of, kind, registry, find
+        self._decoder_of, self._kind, self._registry, self.find = decoder_of, kind, registry, find
         self._writers = WriterSchemas[RegisteredSchema](permissive=permissive, reader=reader)
         self._decoders = Cache(_DECODERS)
 
-    def decode(
-        self, messages: pa.BinaryArray, headers: pa.Array | None = None, frames: Frames | None = None
-    ) -> Decoded:
-        """Decode as `AvroDecoder.decode`; raises ConnectorError for what is wrong with the registry, not with a row.
-
-        The frames are found here unless the caller has them.
-        """
-        frames = self._find(messages, headers) if frames is None else frames
+    def decode(self, frames: Frames) -> Decoded:
+        """Decode as `AvroDecoder.decode`; raises ConnectorError for what is wrong with the registry, not with a row."""
         errors, parts = dict(frames.errors), []
         by_schema = dict(zip(frames.schemas, frames.by_schema(), strict=True))
         counts = {schema: len(rows) for schema, rows in by_schema.items()}
@@ -105,7 +99,7 @@ class FramedDecoder:
             decoded = decoder.decode(frames.messages(rows))
             errors |= {int(rows[row]): f"{reason}, schema {schema}" for row, reason in decoded.errors.items()}
             parts.append((rows, decoded.values))
-        return Decoded(placed(parts, self._kind, len(messages), errors), errors)
+        return Decoded(placed(parts, self._kind, len(frames.column), errors), errors)
 
     def _decoder(self, schema: int | str, writer: RegisteredSchema | str) -> BoundedDecoder[AvroDecoder] | str:
         if isinstance(writer, str):

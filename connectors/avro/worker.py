@@ -57,7 +57,7 @@ class DecodeCall:
         column = binary_column(messages, self.function)
         decoder = self.decoder
         if isinstance(decoder, FramedDecoder):
-            decoded = decoder.decode(column, headers, frames)
+            decoded = decoder.decode(decoder.find(column, headers) if frames is None else frames)
         else:
             decoded = decoder.decode(column)
         if self.fields is not None:

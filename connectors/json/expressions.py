@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -79,11 +80,7 @@ def spark_type(column: JsonColumn, *, as_read: bool = False) -> spark.DataType:
 
 
 def decoded_json(
-    text: Column,
-    column: JsonColumn,
-    options: JsonOptions,
-    facts: Mapping[str, Column] | None = None,
-    subject: str | None = None,
+    text: Column, column: JsonColumn, options: JsonOptions, frame: Column | None = None, subject: str | None = None
 ) -> Column:
     """Return what a column of JSON holds; with an error column STRUCT<value, error>.
 
@@ -91,23 +88,20 @@ def decoded_json(
         text: the JSON.
         column: what is read.
         options: those of the call.
-        facts: what is known of a row, if there is an error column: ``error``, why there is no text, and for an error
-            with details ``schema``, the id of its schema. Where `error` is NULL, the result says why a text is not JSON
-            of the columns.
+        frame: of a row, if there is an error column: a struct of ``error``, why there is no text, and for an error with
+            details ``schema``, the id of its schema. Where `error` is NULL, the result says why a text is not JSON of
+            the columns.
         subject: of the call, for an error with details.
     """
-    if facts is None:
-        decoding = _Decoding(column, options, text)
-        if not decoding.uses_text_again():
-            return decoding.decoded()
-        return with_once(text, lambda message: _Decoding(column, options, message).decoded())
+    decoding = partial(_Decoding, column, options, subject)
+    if frame is None:
+        whole = decoding(text)
+        if not whole.uses_text_again():
+            return whole.decoded()
+        return with_once(text, lambda message: decoding(message).decoded())
     # Since no function that Spark calls may have a UDF in it.
-    row = F.struct(text.alias("text"), *(value.alias(name) for name, value in facts.items()))
-
-    def decoded(message: Column) -> Column:
-        return _Decoding(column, options, message["text"], {name: message[name] for name in facts}, subject).decoded()
-
-    return with_once(row, decoded)
+    row = F.struct(text.alias("text"), frame.alias("frame"))
+    return with_once(row, lambda both: decoding(both["text"], both["frame"]).decoded())
 
 
 def _read(text: Column, column: JsonColumn, options: Mapping[str, str], corrupt: str | None = None) -> Column:
@@ -134,15 +128,10 @@ class _Decoding:
     """
 
     def __init__(
-        self,
-        column: JsonColumn,
-        options: JsonOptions,
-        text: Column,
-        facts: Mapping[str, Column] | None = None,
-        subject: str | None = None,
+        self, column: JsonColumn, options: JsonOptions, subject: str | None, text: Column, frame: Column | None = None
     ) -> None:
         self._column, self._options, self._text = column, options, text
-        self._facts, self._subject = facts or {}, subject
+        self._frame, self._subject = F.lit(None) if frame is None else frame, subject
         unused = (options.corrupt_record or _unused_name(column)) if column.kind == "struct" else None
         # Given in any case: else a property may have the name that Spark takes by default.
         self._for_spark = {**options.for_spark(), **({"columnNameOfCorruptRecord": unused} if unused else {})}
@@ -220,7 +209,7 @@ class _Decoding:
         if not self._options.error_column:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
-        error = F.coalesce(self._facts["error"], no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
+        error = F.coalesce(self._frame["error"], no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
         if self._options.error_details:
             error = with_once(error, self._details)
         return F.struct(whole.alias("value"), error.alias("error"))
@@ -230,7 +219,7 @@ class _Decoding:
         details = {
             "code": F.coalesce(code, F.lit(MALFORMED)),
             "reason": reason,
-            "schema": self._facts["schema"],
+            "schema": self._frame["schema"],
             "subject": F.lit(self._subject).cast("string"),
         }
         return F.when(reason.isNotNull(), F.struct(*(value.alias(name) for name, value in details.items())))

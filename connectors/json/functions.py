@@ -150,9 +150,8 @@ def decoded_messages(message: Column, frame: Column, call: FrameCall, options: J
     text = F.try_validate_utf8(payload) if options.permissive else F.validate_utf8(payload)
     if not call.error_column:
         return decoded_json(text, call.column, options)
-    facts = {name: frame.getField(name) for name in (("error", "schema") if call.details else ("error",))}
     subject = None if call.registry is None else call.registry.named_subject
-    return decoded_json(text, call.column, options, facts, subject)
+    return decoded_json(text, call.column, options, frame, subject)
 
 
 def _reader_of(registry: RegistryOptions | None, schema: str | None) -> tuple[Documents, Migrations | None]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.functions.bad_rows import Decoded, binary_column, error_texts, text_column, with_errors
-from connectors.core.functions.columns import bitmap, struct_array, validity_of
+from connectors.core.functions.columns import validity_of
 from connectors.core.processes.pool import Cache
 from connectors.json.errors import MALFORMED, JsonAnalysisError, JsonDataError
 from connectors.json.registry import JsonRegistry, RegisteredSchema, registry_of
@@ -48,10 +48,17 @@ class FrameCall:
     details: bool = False
     reader: Migrations | None = None
 
-    def __call__(self, prefixes: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+    def __call__(self, prefixes: pa.Array, headers: pa.Array | None = None, frames: Frames | None = None) -> pa.Array:
         """Return the places, or with `error_column` STRUCT<value, error>, or with `details` that and the schema."""
         column = binary_column(prefixes, self.function)
-        frames, decoded = self._places(column, headers)
+        registry = self.registry
+        if registry is None:
+            nothing = np.full(len(column), -1, np.int64)
+            frames = Frames(column, nothing, nothing)
+            decoded = Decoded(pa.array(np.zeros(len(column), np.int32), mask=~validity_of(column)), {})
+        else:
+            frames = find_frames(column, headers, is_key=self.is_key) if frames is None else frames
+            decoded = _readers.get(self, lambda: FrameReader(self, registry_of(registry))).decode(column, frames)
         if decoded.errors and not self.permissive:
             row = min(decoded.errors)
             raise JsonDataError(
@@ -61,13 +68,12 @@ class FrameCall:
             )
         if not self.error_column:
             return decoded.values
-        both = with_errors(decoded, column, text_column(error_texts(decoded, column, lambda _: ""), len(column)))
+        texts = text_column(error_texts(decoded, column, lambda _: ""), len(column))
         if not self.details:
-            return both
+            return with_errors(decoded, column, texts)
         schemas = pa.array([str(schema) for schema in frames.schemas], pa.string())
         named = schemas.take(pa.array(frames.which, mask=frames.which < 0))
-        kind = pa.struct([*both.type, pa.field("schema", pa.string())])
-        return struct_array(kind, [both.field(0), both.field(1), named], len(column), bitmap(validity_of(column)))
+        return with_errors(decoded, column, texts, schema=named)
 
     @property
     def kind(self) -> DataType:
@@ -76,17 +82,6 @@ class FrameCall:
             return IntegerType()
         names = ("error", "schema") if self.details else ("error",)
         return StructType([StructField("value", IntegerType()), *(StructField(name, StringType()) for name in names)])
-
-    def _places(self, column: pa.BinaryArray, headers: pa.Array | None) -> tuple[Frames, Decoded]:
-        if self.registry is None:
-            valid = validity_of(column)
-            nothing = np.full(len(column), -1, np.int64)
-            begin = pa.array(np.zeros(len(column), np.int32), mask=~valid)
-            return Frames(column, nothing, nothing), Decoded(begin, {})
-        registry = self.registry
-        reader = _readers.get(self, lambda: FrameReader(self, registry_of(registry)))
-        frames = find_frames(column, headers, is_key=self.is_key)
-        return frames, reader.decode(column, frames)
 
 
 class FrameReader:

@@ -15,14 +15,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from connectors.avro.functions import headers_of
 from connectors.core.errors import OptionError, declared_action
 from connectors.core.functions.calls import active_session, function_of
 from connectors.core.functions.options import BadRowOptions, Mode, drop_malformed_error, mode_kind, parse_call_options
 from connectors.core.functions.pandas_columns import named
 from connectors.core.options.declaration import option, parse_options
+from connectors.json.conversions import with_once
 from connectors.mixed.errors import SEVERAL, MixedAnalysisError
 from connectors.mixed.members import Reading, Spec, Writing, illegal, parse_members, reading_of, writing_of
-from connectors.mixed.selection import By
+from connectors.mixed.selection import By, Selection
 from connectors.mixed.worker import TYPE, MixedCall, MixedEncodeCall
 from connectors.registry.glue.options import AnyRegistryOptions, parse_schema_registry
 from connectors.registry.lookups import context_of
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 _STRATEGY: Final = "subject.name.strategy"
 _TOPIC: Final = "topic"
-_SEVERAL: Final = f"[{SEVERAL}] A row has values of several types"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +89,13 @@ def from_mixed(
         ConnectorError: the registry does not respond, refuses access, or has no such subject.
     """
     selector = _selector(by)
-    with_headers = headers is not None
     call, readings = decode_call(
-        members, selector, options, schema_registry=schemaRegistry, headers=with_headers, is_key=isKey
+        members, selector, options, schema_registry=schemaRegistry, headers=headers is not None, is_key=isKey
     )
     fields = [StructField(TYPE, StringType()), *(StructField(one.member.name, one.kind) for one in readings)]
     kind = call.options.result_type(StructType(fields))
     typed = selector is By.COLUMN
-    convert = function_of(call, kind, active_session(), headers=with_headers, types=typed)
+    convert = function_of(call, kind, active_session(), headers=call.headers, types=typed)
     messages = F.col(data) if isinstance(data, str) else data
     others = [one for one in (headers, by if typed else None) if one is not None]
     return named(_finished(messages, convert(messages, *others), readings, call.options), "from_mixed", data)
@@ -117,7 +117,8 @@ def decode_call(
     registry = _registry_of(by, members, schema_registry, specs)
     readings = [reading_of(one, by, parsed, headers=headers, is_key=is_key) for one in specs]
     _check_keys(readings)
-    return MixedCall(tuple(one.member for one in readings), by, parsed, registry, headers, is_key), readings
+    members_read = tuple(one.member for one in readings)
+    return MixedCall(Selection(by, members_read, registry, is_key, parsed.permissive), parsed, headers), readings
 
 
 def to_mixed(
@@ -152,13 +153,12 @@ def to_mixed(
     columns = {writing.name: struct.getField(writing.name) for writing in writings}
     messages = [writing.spark(columns[writing.name]) for writing in writings if writing.spark is not None]
     if call.calls:
-        names = [writing.name for writing in writings if writing.spark is None]
-        convert = function_of(call, BinaryType(), active_session())
-        messages.append(convert(F.struct(*(columns[name].alias(name) for name in names))))
+        own = [columns[writing.name].alias(writing.name) for writing in writings if writing.spark is None]
+        messages.append(function_of(call, BinaryType(), active_session())(F.struct(*own)))
     count = sum((column.isNotNull().cast("int") for column in columns.values()), F.lit(0))
-    several = F.raise_error(F.lit(f"{_SEVERAL} (to_mixed). {declared_action(SEVERAL)}"))
-    encoded = F.when(count > 1, several).otherwise(F.coalesce(*messages))
-    headers = [_header(columns[writing.name], writing.header) for writing in writings if writing.header is not None]
+    several = f"[{SEVERAL}] A row has values of several types (to_mixed). {declared_action(SEVERAL)}"
+    encoded = F.when(count > 1, F.raise_error(F.lit(several))).otherwise(F.coalesce(*messages))
+    headers = [headers_of(columns[writing.name], writing.header) for writing in writings if writing.header is not None]
     if headers:
         encoded = F.struct(encoded.alias("value"), F.coalesce(*headers).alias("headers"))
     return named(encoded, "to_mixed", data)
@@ -185,47 +185,38 @@ def encode_call(
     return writings, MixedEncodeCall(tuple(writing.call for writing in writings if writing.call is not None))
 
 
-def _header(column: Column, header: tuple[str, bytes]) -> Column:
-    """Return the headers of a type's messages; NULL in rows of other types."""
-    key, value = map(F.lit, header)
-    return F.when(column.isNotNull(), F.array(F.struct(key.alias("key"), value.alias("value"))))
-
-
 def _finished(messages: Column, read: Column, readings: Sequence[Reading], options: BadRowOptions) -> Column:
     """Return the column with what Spark decodes itself, which is JSON."""
-    finishes = {reading.member.name: reading.finish for reading in readings if reading.finish is not None}
-    if not finishes:
-        return read
 
     def value_of(column: Column) -> Column:
         return column.getField("value") if options.error_column else column
 
-    parts: list[Column] = []
-    for name, finish in finishes.items():
-        frame = value_of(read).getField(name)  # NULL for messages of other types
-        parts.append(F.when(frame.isNotNull(), finish(messages, frame)).alias(f"part{len(parts)}"))
+    parts = []
+    for reading in readings:
+        if reading.finish is not None:
+            frame = value_of(read).getField(reading.member.name)  # NULL for messages of other types
+            parts.append(F.when(frame.isNotNull(), reading.finish(messages, frame)).alias(reading.member.name))
+    if not parts:
+        return read
 
     def finished(row: Column) -> Column:
-        read = row.getField("read")
-        worker = value_of(read)
-        columns = {name: worker.getField(name) for name in (TYPE, *(reading.member.name for reading in readings))}
-        good, errors = worker.isNotNull(), []
-        for place, name in enumerate(finishes):
-            columns[name] = row.getField(f"part{place}")
-            if options.permissive:
-                errors.append(columns[name].getField("error"))
-                columns[name] = columns[name].getField("value")
+        read, parts = row.getField("read"), row.getField("parts")
+        good, errors, columns = value_of(read).isNotNull(), [], [value_of(read).getField(TYPE).alias(TYPE)]
+        for member, _, finish in readings:
+            column = (value_of(read) if finish is None else parts).getField(member.name)
+            if finish is not None and options.permissive:
+                errors.append(column.getField("error"))
                 good &= errors[-1].isNull()
-        value = F.when(good, F.struct(*(column.alias(name) for name, column in columns.items())))
+                column = column.getField("value")
+            columns.append(column.alias(member.name))
+        value = F.when(good, F.struct(*columns))
         if not options.error_column:
             return value
         error = F.coalesce(read.getField("error"), *errors)
         return F.when(read.isNotNull(), F.struct(value.alias("value"), error.alias("error")))
 
-    from connectors.json.conversions import with_once  # noqa: PLC0415 - there is a member of JSON
-
     # Each is evaluated once, although both its value and its error are used.
-    return with_once(F.struct(read.alias("read"), *parts), finished)
+    return with_once(F.struct(read.alias("read"), F.struct(*parts).alias("parts")), finished)
 
 
 def _selector(by: str | Column) -> By:
@@ -237,16 +228,14 @@ def _selector(by: str | Column) -> By:
     return By(by)
 
 
-def _subjects(
-    options: Mapping[str, str] | None, function: str
-) -> tuple[SubjectOptions, dict[str, str], dict[str, str]]:
+def _subjects(raw: Mapping[str, str] | None, function: str) -> tuple[SubjectOptions, dict[str, str], dict[str, str]]:
     """Return what names subjects, also as raw options, and all other options."""
-    raw = dict(options or {})
-    own = {key: raw.pop(key) for key in list(raw) if key.lower() in (_STRATEGY, _TOPIC)}
-    if not any(key.lower() == _STRATEGY for key in own):
-        strategy = SubjectNames.TOPIC_RECORD if any(key.lower() == _TOPIC for key in own) else SubjectNames.RECORD
-        own[_STRATEGY] = strategy.value
-    return parse_options(SubjectOptions, own, os.environ, function), own, raw
+    others = dict(raw or {})
+    own = {key: others.pop(key) for key in list(others) if key.lower() in (_STRATEGY, _TOPIC)}
+    names = {key.lower() for key in own}
+    if _STRATEGY not in names:
+        own[_STRATEGY] = (SubjectNames.TOPIC_RECORD if _TOPIC in names else SubjectNames.RECORD).value
+    return parse_options(SubjectOptions, own, os.environ, function), own, others
 
 
 def _registry_of(
@@ -270,10 +259,11 @@ def _registry_of(
     if not options.uses_confluent:
         return options
     contexts = {context_of((one.registry or {}).get("subject")) for one in specs} - {None}
-    if len(contexts) > 1 and selector is not By.COLUMN:
+    if len(contexts) == 1:
+        return parse_schema_registry({**registry, "subject": str(contexts.pop())})
+    if contexts and selector is not By.COLUMN:
         raise illegal("The subjects are in several contexts", "from_mixed", "Select by a column.")
-    context = next(iter(contexts)) if len(contexts) == 1 else None
-    return options if context is None else parse_schema_registry({**registry, "subject": str(context)})
+    return options
 
 
 def _check_keys(readings: Sequence[Reading]) -> None:

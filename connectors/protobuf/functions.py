@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
@@ -95,48 +95,27 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
     own = isKey or any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
-    parsed, chosen = _checked("from_protobuf", constants, engine, own=own)
+    parsed, chosen = checked("from_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None, is_key=isKey)
+    framed = headers is not None
+    call, kind = decode_call(parsed, chosen, schemaRegistry, source, fields, headers=framed, is_key=isKey)
+    convert = function_of(call, kind, active_session(), headers=framed)
     return convert(data) if headers is None else convert(data, headers)
 
 
-def _decoder(*arguments: Any, headers: bool, is_key: bool = False) -> Callable[..., Column]:
-    call, result = _decode_call(*arguments, headers=headers, is_key=is_key)
-    return function_of(call, result, active_session(), headers=headers)
-
-
-def decode_call(  # noqa: PLR0913 - those of from_protobuf
-    message: MessageName = None,
-    path: str | None = None,
-    options: Mapping[str, str] | None = None,
-    data: bytes | bytearray | None = None,
-    *,
-    message_class: type[Message] | None = None,
-    schema_registry: Mapping[str, str] | None = None,
-    headers: bool = False,
-    is_key: bool = False,
-    fields: Sequence[str] | None = None,
-    engine: str = "auto",
-) -> tuple[DecodeCall, DataType]:
-    """Return the call for the arguments of `from_protobuf`, which Spark's own function does not run, and its type."""
-    parsed, chosen = _checked("from_protobuf", (message, path, options, data), engine, own=True)
-    source = message, path, data, message_class
-    return _decode_call(parsed, chosen, schema_registry, source, fields, headers=headers, is_key=is_key)
-
-
-def _decode_call(
+def decode_call(
     parsed: ProtobufOptions,
     chosen: Engine,
     schema_registry: Mapping[str, str] | None,
     source: _Source,
     fields: Sequence[str] | None,
     *,
-    headers: bool,
-    is_key: bool,
+    headers: bool = False,
+    is_key: bool = False,
 ) -> tuple[DecodeCall, DataType]:
+    """Return the call for the arguments of `from_protobuf`, after `checked`, and its type."""
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is not None:
         if not registry.uses_confluent and (headers or is_key):
@@ -181,35 +160,17 @@ def to_protobuf(
     """
     constants = messageName, descFilePath, options, binaryDescriptorSet
     own = messageClass is not None or schemaRegistry is not None
-    parsed, chosen = _checked("to_protobuf", constants, engine, own=own)
+    parsed, chosen = checked("to_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.to_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    return _encoder(parsed, chosen, schemaRegistry, source)(data)
-
-
-def _encoder(*arguments: Any) -> Callable[..., Column]:
-    return function_of(_encode_call(*arguments), BinaryType(), active_session())
+    return function_of(encode_call(parsed, chosen, schemaRegistry, source), BinaryType(), active_session())(data)
 
 
 def encode_call(
-    message: MessageName = None,
-    path: str | None = None,
-    options: Mapping[str, str] | None = None,
-    data: bytes | bytearray | None = None,
-    *,
-    message_class: type[Message] | None = None,
-    schema_registry: Mapping[str, str] | None = None,
-    engine: str = "auto",
-) -> EncodeCall:
-    """Return the call for the arguments of `to_protobuf`, which Spark's own function does not run."""
-    parsed, chosen = _checked("to_protobuf", (message, path, options, data), engine, own=True)
-    return _encode_call(parsed, chosen, schema_registry, (message, path, data, message_class))
-
-
-def _encode_call(
     parsed: ProtobufOptions, chosen: Engine, schema_registry: Mapping[str, str] | None, source: _Source
 ) -> EncodeCall:
+    """Return the call for the arguments of `to_protobuf`, after `checked`."""
     registry = None if schema_registry is None else parse_schema_registry(schema_registry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
         what = "to_protobuf cannot write Confluent frames without a schema id"
@@ -260,10 +221,12 @@ def register_sql(  # noqa: PLR0913 - those of from_protobuf
         raise ProtobufAnalysisError("PROTOBUF_FUNCTION_NAME", what, "register_sql")
     source = messageName, descFilePath, binaryDescriptorSet, messageClass
     constants = messageName, descFilePath, options, binaryDescriptorSet
-    parsed, chosen = _checked("from_protobuf", constants, engine, own=True)
-    made = {"from_protobuf": _decoder(parsed, chosen, schemaRegistry, source, fields, headers=False)}
+    parsed, chosen = checked("from_protobuf", constants, engine, own=True)
+    call, kind = decode_call(parsed, chosen, schemaRegistry, source, fields)
+    made = {"from_protobuf": function_of(call, kind, active_session())}
     if schemaRegistry is not None or parsed.wire_format is not WireFormat.CONFLUENT:
-        made["to_protobuf"] = _encoder(parsed, chosen, schemaRegistry, source)
+        encode = encode_call(parsed, chosen, schemaRegistry, source)
+        made["to_protobuf"] = function_of(encode, BinaryType(), active_session())
     for name, function in made.items():
         if isinstance(function, PandasFunction | RowFunction):
             function.register(spark, f"{name}_{suffix}")
@@ -284,7 +247,7 @@ def _needed_files(descriptors: bytes, message: str, options: ProtobufOptions) ->
     return class_descriptor_set(schema_of(descriptors).pool.FindMessageTypeByName(message))
 
 
-def _checked(
+def checked(
     function: str, constants: tuple[Any, Any, Any, Any], engine: str, *, own: bool
 ) -> tuple[ProtobufOptions, Engine]:
     """Return the options and the engine of a call; `own` says whether it has what Spark's own function has not.

@@ -101,15 +101,10 @@ class Origin:
         schemas: list[str | None] = [None] * len(rows)
         if self.schemas_of is not None:
             schemas = self.schemas_of(messages.take(chosen), None if headers is None else headers.take(chosen))
-        values: list[dict[str, str | None] | None] = [None] * len(messages)
+        values: list[tuple[str | None, ...] | None] = [None] * len(messages)
         for row, schema in zip(rows, schemas, strict=True):
             code = _CODE.match(errors[row])
-            values[row] = {
-                "code": self.code if code is None else code[1],
-                "reason": errors[row],
-                "schema": schema,
-                "subject": self.subject,
-            }
+            values[row] = self.code if code is None else code[1], errors[row], schema, self.subject
         return pa.array(values, kind)
 
 
@@ -142,10 +137,9 @@ def present(
         raise error(describe_bad_row(row, name, decoded.errors[row], data), hint(data).strip())
     if not options.error_column:
         return decoded.values
-    reasons = error_texts(decoded, messages, hint)
-    if options.error_details:
-        return with_errors(decoded, messages, origin.details(reasons, messages, headers))
-    return with_errors(decoded, messages, text_column(reasons, len(messages)))
+    texts = error_texts(decoded, messages, hint)
+    details = origin.details(texts, messages, headers) if options.error_details else text_column(texts, len(messages))
+    return with_errors(decoded, messages, details)
 
 
 def error_texts(decoded: Decoded, messages: pa.Array, hint: Callable[[bytes], str]) -> dict[int, str]:
@@ -158,10 +152,11 @@ def text_column(texts: Mapping[int, str], length: int) -> pa.StringArray:
     return pa.array([texts.get(row) for row in range(length)], pa.string()) if texts else pa.nulls(length, pa.string())
 
 
-def with_errors(decoded: Decoded, messages: pa.Array, errors: pa.Array) -> pa.StructArray:
-    """Return STRUCT<value, error>, which is NULL where the message is."""
-    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", errors.type)])
-    return struct_array(kind, [decoded.values, errors], len(messages), bitmap(validity_of(messages)))
+def with_errors(decoded: Decoded, messages: pa.Array, errors: pa.Array, **more: pa.Array) -> pa.StructArray:
+    """Return STRUCT<value, error>, with more fields after these, which is NULL where the message is."""
+    columns = {"value": decoded.values, "error": errors, **more}
+    kind = pa.struct([(name, column.type) for name, column in columns.items()])
+    return struct_array(kind, list(columns.values()), len(messages), bitmap(validity_of(messages)))
 
 
 def _error_text(reason: str, hint: str) -> str:
