@@ -1,8 +1,9 @@
 """``./dev chaos kinesis``: the full fault run of the Kinesis source, for each mode of consuming.
 
-Two parts: a crash of the driver at every step of a batch, twice in a row, with a split or a merge in between; and
-random kills of JVM, driver, source process and workers through Spark, several in each trial, while records come and
-shards are split and merged. What is done stands in the record, and a run that was stopped goes on from there.
+A crash of the driver at every step of a batch, twice in a row, with a split or a merge in between; and random kills of
+JVM, driver, source process and workers through Spark, several in each trial, while records come and shards are split
+and merged: on our server, where calls fail too, and on kinesis-local and moto. What is done stands in the record, and a
+run that was stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from connectors.testing.kinesis import start_server_process
 from tests.chaos.rigs.kinesis_kills import MODES, KillPlan, KillTrial
+from tests.chaos.rigs.kinesis_load import RESHARD_SECONDS
+from tests.chaos.support.other_servers import KINESIS_LOCAL, MOTO, OtherServer, OtherServers
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
@@ -26,6 +30,30 @@ from tests.support.kinesis_sweep import crash_twice
 from tests.support.spark_protocol.driver import STEPS
 
 PACKAGES = ("pyspark", "pyarrow", "boto3", "msgspec")
+OTHER_TRIALS = 3
+"""On each server that we did not write, in each mode."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """A server that we did not write, and what it can do.
+
+    Attributes:
+        server: it.
+        modes: of consuming, with the seconds between two splits or merges, from and to; None for no such.
+    """
+
+    server: OtherServer
+    modes: Mapping[str, tuple[float, float] | None]
+
+
+# A subscription to a new shard brings nothing for some seconds on kinesis-local: with fewer between two splits all is
+# polled. moto has no SubscribeToShard. It moves the records of a split or merged shard into others, under new numbers,
+# and goes on to put records into a closed one.
+OTHERS = (
+    Other(KINESIS_LOCAL, {"efo": (10.0, 20.0), "polling": RESHARD_SECONDS}),
+    Other(MOTO, {"polling": None}),
+)
 
 
 def crashes(mode: str) -> Iterator[Trial]:
@@ -50,28 +78,58 @@ def crashes(mode: str) -> Iterator[Trial]:
         yield Trial(f"{mode}-crash-{step}", f"{mode}_crashes", partial(run, step=step))
 
 
-def random_kills(command_line: argparse.Namespace, mode: str, record: Record, stack: ExitStack) -> Iterator[Trial]:
-    """The kills through Spark; server and Spark start with the first of them."""
-    end = time.monotonic() + command_line.minutes * 60
-    started: list[Any] = []
+class KillRig:
+    """The servers and the Spark process of random kills, which start with the first of them.
 
-    def run(folder: Path, plan: KillPlan) -> dict[str, Any]:
-        if not started:
-            server = stack.enter_context(start_server_process(call_limit=0))
-            started.extend((server, stack.enter_context(SparkJobs(stack.enter_context(temporary_folder("jobs"))))))
-        server, jobs = started
+    Args:
+        command_line: the parsed arguments.
+        record: gives the seeds.
+        stack: ends what is started.
+    """
+
+    def __init__(self, command_line: argparse.Namespace, record: Record, stack: ExitStack) -> None:
+        self._command_line, self._record, self._stack = command_line, record, stack
+        self._others = OtherServers(stack)
+
+    @cached_property
+    def _endpoint(self) -> str:
+        return str(self._stack.enter_context(start_server_process(call_limit=0)).endpoint)
+
+    @cached_property
+    def _jobs(self) -> SparkJobs:
+        return self._stack.enter_context(SparkJobs(self._stack.enter_context(temporary_folder("jobs"))))
+
+    def trials(self, mode: str) -> Iterator[Trial]:
+        """The kills on our server."""
+        end = time.monotonic() + self._command_line.minutes * 60
+        for number in range(-(-self._command_line.kills_in_all // self._command_line.kills)):
+            if time.monotonic() > end:
+                break
+            name = f"{mode}-kill-{number + 1:03d}"
+            yield Trial(name, f"{mode}_random_kills", partial(self._run, plan=self._plan(name, mode, number)))
+
+    def trials_on(self, other: Other, mode: str) -> Iterator[Trial]:
+        """The kills on a server that we did not write."""
+        for number in range(OTHER_TRIALS):
+            name = f"{other.server.name}-{mode}-kill-{number + 1:03d}"
+            action = partial(self._run, plan=self._plan(name, mode, number), other=other)
+            yield Trial(name, f"{other.server.name}_{mode}_random_kills", action, other.server.missing)
+
+    def _plan(self, name: str, mode: str, number: int) -> KillPlan:
+        return KillPlan.make(self._record.trial_seed(name), mode, number, self._command_line.kills)
+
+    def _run(self, folder: Path, plan: KillPlan, other: Other | None = None) -> dict[str, Any]:
+        own = folder / folder.name
         try:
-            return KillTrial(plan, folder / folder.name, server.endpoint, jobs).run()
+            if other is None:
+                return KillTrial(plan, own, self._endpoint, self._jobs).run()
+            endpoint = self._others.endpoint(other.server)
+            seconds = other.modes[plan.mode]
+            trial = KillTrial(plan, own, endpoint, self._jobs, knobs=False, reshard_seconds=seconds)
+            return {**trial.run(), "server": f"{other.server.name} {other.server.version()}"}
         except BaseException:
-            jobs.discard()
+            self._jobs.discard()
             raise
-
-    for number in range(-(-command_line.kills_in_all // command_line.kills)):
-        if time.monotonic() > end:
-            break
-        name = f"{mode}-kill-{number + 1:03d}"
-        plan = KillPlan.make(record.trial_seed(name), mode, number, command_line.kills)
-        yield Trial(name, f"{mode}_random_kills", partial(run, plan=plan))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -83,7 +141,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="begin no random kill of a mode after so many minutes"
     )
-    parser.add_argument("--only", choices=("crashes", "random_kills"), help="only this part")
+    others = [other.server.name for other in OTHERS]
+    parser.add_argument("--only", choices=("crashes", "random_kills", *others), help="only this part, or this server's")
     add_record_arguments(parser, "kinesis")
     return parser.parse_args(arguments)
 
@@ -93,11 +152,13 @@ def main(arguments: list[str]) -> int:
     command_line = parse(arguments)
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
+        rig = KillRig(command_line, record, stack)
         for mode in command_line.mode or sorted(MODES):
-            if command_line.only != "random_kills":
-                yield from crashes(mode)
-            if command_line.only != "crashes":
-                yield from random_kills(command_line, mode, record, stack)
+            parts = {"crashes": crashes(mode), "random_kills": rig.trials(mode)}
+            parts |= {other.server.name: rig.trials_on(other, mode) for other in OTHERS if mode in other.modes}
+            for part, its_trials in parts.items():
+                if command_line.only in {None, part}:
+                    yield from its_trials
 
     return run_trials("kinesis", command_line, {"kills": command_line.kills}, PACKAGES, trials)
 

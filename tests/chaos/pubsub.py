@@ -1,8 +1,9 @@
 """``./dev chaos pubsub``: the full fault run of the Pub/Sub source.
 
-Five parts: SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object
-store; the same with fetchers outside of the query; random kills through Spark, a quarter of them of the JVM; and what
-10,000 batches leave behind. What is done stands in the record, and a run that was stopped goes on from there.
+SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object store; the same
+with fetchers outside of the query; random kills through Spark, a quarter of them of the JVM, on our server, on Google's
+emulator and on Go's pstest; and what 10,000 batches leave behind. What is done stands in the record, and a run that was
+stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from connectors.testing.pubsub import PubSubServer, start_server_process
 from tests.chaos.rigs.pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
 from tests.chaos.rigs.pubsub_sweep import own_object_store, run_sweep
+from tests.chaos.support.other_servers import EMULATOR, PSTEST, OtherServer, OtherServers
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
@@ -28,7 +30,14 @@ from tests.support.spark_protocol.driver import InProcessWorkers
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2
-PARTS = ("sweep", "object_sweep", "external_sweep", "random_kills", "growth")
+OTHERS = (EMULATOR, PSTEST)
+OTHER_TRIALS = 3
+"""On each server that we did not write."""
+PARTS = (
+    *("sweep", "object_sweep", "external_sweep", "random_kills"),
+    *(f"{other.name}_random_kills" for other in OTHERS),
+    "growth",
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ class KillRig:
 
     def __init__(self, record: Record, stack: ExitStack) -> None:
         self._stack = stack
+        self._others = OtherServers(stack)
         self.record = record
 
     @cached_property
@@ -77,32 +87,40 @@ class KillRig:
         return self._stack.enter_context(SparkJobs(self._stack.enter_context(temporary_folder("jobs"))))
 
     def run(
-        self, folder: Path, seed: int, victims: tuple[str, ...], messages: int, store: TrialStore | None
+        self, folder: Path, seed: int, victims: tuple[str, ...], messages: int, where: TrialStore | OtherServer | None
     ) -> dict[str, Any]:
         """Run a trial in a folder of its own."""
-        spool = None if store is None else store.options(folder.name)
+        spool = where.options(folder.name) if isinstance(where, TrialStore) else None
+        own = folder / folder.name
         try:
             plan = KillPlan.make(seed, victims, messages)
-            return KillTrial(plan, folder / folder.name, self._server, self._server.endpoint, self._jobs, spool).run()
+            if not isinstance(where, OtherServer):
+                return KillTrial(plan, own, self._server, self._server.endpoint, self._jobs, spool).run()
+            trial = KillTrial(plan.without_faults(), own, None, self._others.endpoint(where), self._jobs)
+            return {**trial.run(), "server": f"{where.name} {where.version()}"}
         except BaseException:
             self._jobs.discard()
             raise
 
 
-def random_kills(rig: KillRig, trials: int, messages: int, store: TrialStore | None = None) -> Iterator[Trial]:
+def random_kills(
+    rig: KillRig, trials: int, messages: int, where: TrialStore | OtherServer | None = None
+) -> Iterator[Trial]:
     """The random kills through Spark.
 
     Args:
         rig: runs them.
         trials: of four kills each.
         messages: of each of them.
-        store: for the spools of the trials, instead of folders.
+        where: the store of their spools, instead of folders; or a server that we did not write, instead of ours.
     """
-    prefix, part = ("kill", "random_kills") if store is None else (f"{store.name}-kill", f"{store.name}_random_kills")
+    prefix, part = ("kill", "random_kills") if where is None else (f"{where.name}-kill", f"{where.name}_random_kills")
+    missing = where.missing if isinstance(where, OtherServer) else str
     for number in range(1, trials + 1):
         name, victims = f"{prefix}-{number:03d}", (*VICTIMS, DRIVERS[number % len(DRIVERS)])
         seed = rig.record.trial_seed(name)
-        yield Trial(name, part, partial(rig.run, seed=seed, victims=victims, messages=messages, store=store))
+        action = partial(rig.run, seed=seed, victims=victims, messages=messages, where=where)
+        yield Trial(name, part, action, missing)
 
 
 def growth(batches: list[int]) -> Iterator[Trial]:
@@ -140,9 +158,11 @@ def main(arguments: list[str]) -> int:
     marks = sorted({min(2000, command_line.batches), command_line.batches})
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
+        rig = KillRig(record, stack)
         for trial in (
             *sweeps(),
-            *random_kills(KillRig(record, stack), command_line.trials, command_line.messages),
+            *random_kills(rig, command_line.trials, command_line.messages),
+            *(trial for other in OTHERS for trial in random_kills(rig, OTHER_TRIALS, command_line.messages, other)),
             *growth(marks),
         ):
             if command_line.only in {None, trial.part}:

@@ -16,6 +16,7 @@ _STORES: Final = "tests.servers.object_stores.__main__"
 SERVERS: Final = {
     **shipped.SERVERS,
     "pubsub-emulator": ("tests.servers.pubsub_emulator", "the official emulator of Pub/Sub, if it is installed"),
+    "pstest": ("tests.servers.pstest", "Google's Pub/Sub server for tests in Go, from its Go module"),
     "kinesis-local": ("tests.servers.kinesis_local", "kinesis-mock, from npm"),
     "kafka": ("tests.servers.kafka_broker", "a real Kafka broker, from Maven"),
     "azurite": (_STORES, "Azure Blob Storage, from npm"),

@@ -66,6 +66,11 @@ class FoundEmulator:
     java: Path | None = None
     reason: str = ""
 
+    @property
+    def version(self) -> str:
+        """Of the jar, as its name has it."""
+        return "" if self.jar is None else ".".join(map(str, _version(self.jar)))
+
 
 def find_emulator(environment: Mapping[str, str] | None = None) -> FoundEmulator:
     """Look for the emulator and for Java as the top of this module says; ``environment`` is ours by default."""

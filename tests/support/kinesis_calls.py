@@ -61,6 +61,25 @@ class KinesisCalls:
     def open_ids(self) -> list[str]:
         return [each["ShardId"] for each in self.shards() if "EndingSequenceNumber" not in each["SequenceNumberRange"]]
 
+    def split(self, shard: str) -> None:
+        """Split a shard in the middle."""
+        low, high = self._hash_keys(shard)
+        middle = str((low + high + 1) // 2)
+        self.client.split_shard(StreamName=self.stream, ShardToSplit=shard, NewStartingHashKey=middle)
+        self.wait_until_active()
+
+    def merge(self, shard: str, adjacent: str) -> None:
+        """Merge a shard with the one after it; a `ValueError` if it is another one."""
+        if self._hash_keys(shard)[1] + 1 != self._hash_keys(adjacent)[0]:
+            message = f"{adjacent} does not follow {shard}"
+            raise ValueError(message)
+        self.client.merge_shards(StreamName=self.stream, ShardToMerge=shard, AdjacentShardToMerge=adjacent)
+        self.wait_until_active()
+
+    def _hash_keys(self, shard: str) -> tuple[int, int]:
+        listed = next(each["HashKeyRange"] for each in self.shards() if each["ShardId"] == shard)
+        return int(listed["StartingHashKey"]), int(listed["EndingHashKey"])
+
     def put(self, *data: bytes, key: str = "key", **arguments: Any) -> list[dict[str, Any]]:
         return [
             self.client.put_record(StreamName=self.stream, Data=each, PartitionKey=key, **arguments) for each in data

@@ -6,12 +6,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
-from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
+from tests.chaos.rigs.kinesis_load import RESHARD_SECONDS, KinesisApi, Load, keys_out_of_order
 from tests.chaos.support.recovery import Recovery
 from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos.support.spark import SparkJob, SparkJobs, first_line
@@ -109,16 +110,30 @@ class KillTrial:
         folder: for checkpoint, sink and spool; it is made.
         endpoint: of the server.
         jobs: Spark processes.
+        knobs: whether the server has those of `KinesisControl`. If not, no calls are made to fail, and boto3 reads what
+            the server holds in the end.
+        reshard_seconds: between two splits or merges, from and to; None for no such.
     """
 
-    def __init__(self, plan: KillPlan, folder: Path, endpoint: str, jobs: SparkJobs) -> None:
+    def __init__(
+        self,
+        plan: KillPlan,
+        folder: Path,
+        endpoint: str,
+        jobs: SparkJobs,
+        *,
+        knobs: bool = True,
+        reshard_seconds: tuple[float, float] | None = RESHARD_SECONDS,
+    ) -> None:
         folder.mkdir(parents=True)
+        self._knobs, self._reshard_seconds = knobs, reshard_seconds
         self._plan, self._folder, self._endpoint, self._jobs = plan, folder, endpoint, jobs
         self._choose = random.Random(f"{plan.seed} moments")
         self._killed: list[str] = []
         self._left_behind: dict[int, str] = {}
         self._errors: list[str] = []
         self._errors_seen = 0
+        self._of_server: list[str] = []
         self._recovery = Recovery()
 
     @property
@@ -139,10 +154,17 @@ class KillTrial:
         Raises:
             AssertionError: something that had to come did not come.
         """
-        with KinesisControl(self._endpoint) as server:
-            server.create_stream(self._folder.name, _SHARDS)
-        subscribed = self._plan.mode == "efo"
-        with Load(self._endpoint, self._folder.name, self._plan.seed, subscribed=subscribed) as load:
+        stream = self._folder.name
+        with closing(KinesisControl(self._endpoint) if self._knobs else KinesisApi(self._endpoint)) as server:
+            server.create_stream(stream, _SHARDS)
+        with Load(
+            self._endpoint,
+            stream,
+            self._plan.seed,
+            subscribed=self._plan.mode == "efo",
+            reshard_seconds=self._reshard_seconds,
+            knobs=self._knobs,
+        ) as load:
             self._start(self._jobs.current)
             for victim in self._plan.victims:
                 wanted = self._choose.randrange(1, _MOST_ROWS)
@@ -150,11 +172,19 @@ class KillTrial:
                 time.sleep(self._choose.uniform(0, _LATEST_SECONDS))
                 self._kill(victim)
             published = load.finish()
+            if not self._knobs:
+                self._note_held(published)
             self._wait_for_rows(len(published), in_sink=True)
             job = self._jobs.current
             job.stop_query()
             self._note_errors(job)
         return self._outcome(published, load)
+
+    def _note_held(self, published: Mapping[bytes, Mapping[str, Any]]) -> None:
+        """Note what boto3 finds on the server that is not what was put: what it lost, no query can read."""
+        with closing(KinesisApi(self._endpoint)) as server:
+            held = examine(server.read(self._folder.name), [], published, key="data")
+        self._of_server = [f"{count} {name} for boto3 too" for name, count in held.faults.items()]
 
     def _start(self, job: SparkJob) -> None:
         self._errors_seen = len(job.query_errors())
@@ -193,6 +223,7 @@ class KillTrial:
         disordered = keys_out_of_order(rows, published)
         faults = [f"{count} {name}" for name, count in findings.faults.items()]
         faults += [f"{len(disordered)} keys out of order"] if disordered else []
+        faults += self._of_server
         faults += [f"left behind: {process}" for process in self._left_behind.values()]
         faults += [f"the source raised: {first_line(each)}" for each in self._errors if _OUR_ERRORS in each]
         return {

@@ -9,18 +9,75 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from connectors.testing.kinesis import KinesisControl
+from tests.support.kinesis_calls import KinesisCalls, kinesis_client
 
+RESHARD_SECONDS = (1.5, 4.0)
 _PORTION = 20
 _KEYS = 97
 _PAUSE = 0.1
 _MOST_OPEN = 6
 _LEAST_OPEN = 2
 _FAULT_SHARE = 0.1
+
+
+class KinesisApi:
+    """A server that has no knobs, by boto3; its methods are those of `KinesisControl` that a `Load` needs.
+
+    Args:
+        endpoint: of the server.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._client = kinesis_client(f"http://{endpoint}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def create_stream(self, stream: str, shards: int) -> None:
+        """Create a stream, and wait until it is active."""
+        self._calls(stream).create(shards)
+
+    def put(self, stream: str, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put (partition key, data) with one call; gives shard and sequence number."""
+        response = self._calls(stream).put_many(records)
+        assert response["FailedRecordCount"] == 0, response
+        return [(each["ShardId"], int(each["SequenceNumber"])) for each in response["Records"]]
+
+    def shards(self, stream: str, *, only_open: bool) -> list[str]:
+        """Ids of the shards that are listed."""
+        calls = self._calls(stream)
+        return calls.open_ids() if only_open else [each["ShardId"] for each in calls.shards()]
+
+    def split(self, stream: str, shard: str) -> None:
+        """Split a shard in the middle."""
+        self._calls(stream).split(shard)
+
+    def merge(self, stream: str, shard: str, adjacent: str) -> None:
+        """Merge two adjacent shards; a `ValueError` if they are not."""
+        self._calls(stream).merge(shard, adjacent)
+
+    def read(self, stream: str) -> list[dict[str, Any]]:
+        """All records, shard by shard, with the columns that `Load.finish` names."""
+        calls = self._calls(stream)
+        return [
+            {
+                "data": each["Data"],
+                "partitionKey": each["PartitionKey"],
+                "shardId": shard,
+                "sequenceNumber": each["SequenceNumber"],
+            }
+            for shard in self.shards(stream, only_open=False)
+            for each in calls.read(shard)
+        ]
+
+    def _calls(self, stream: str) -> KinesisCalls:
+        return KinesisCalls(self._client, stream)
 
 
 class Load:
@@ -33,6 +90,7 @@ class Load:
         subscribed: whether the query reads by subscriptions, which fail too then.
         reshard_seconds: between two splits or merges, from and to; None for no such.
         failing_calls: whether some calls fail as those of a service do.
+        knobs: whether the server has those of `KinesisControl`; without them no calls fail.
     """
 
     def __init__(
@@ -42,12 +100,14 @@ class Load:
         seed: int,
         *,
         subscribed: bool = False,
-        reshard_seconds: tuple[float, float] | None = (1.5, 4.0),
+        reshard_seconds: tuple[float, float] | None = RESHARD_SECONDS,
         failing_calls: bool = True,
+        knobs: bool = True,
     ) -> None:
         self._failing_calls = failing_calls
         self._subscribed = subscribed
-        self._server = KinesisControl(endpoint)
+        self._knobs = KinesisControl(endpoint) if knobs else None
+        self._server: KinesisControl | KinesisApi = self._knobs or KinesisApi(endpoint)
         self._stream = stream
         self._reshard_seconds = reshard_seconds
         self._choose = random.Random(f"{seed} load")
@@ -68,7 +128,8 @@ class Load:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-        self._server.clear_faults()
+        if self._knobs is not None:
+            self._knobs.clear_faults()
         self._server.close()
 
     @property
@@ -93,10 +154,8 @@ class Load:
             again = time.monotonic()
             while not self._stopping.wait(_PAUSE):
                 self._put()
-                if self._failing_calls and self._choose.random() < _FAULT_SHARE:
-                    self._fail_calls()
-                if self._subscribed and self._choose.random() < _FAULT_SHARE:
-                    self._fail_subscriptions()
+                if self._knobs is not None:
+                    self._fail(self._knobs)
                 if self._reshard_seconds is not None and time.monotonic() >= again:
                     self._reshard()
                     again = time.monotonic() + self._choose.uniform(*self._reshard_seconds)
@@ -127,38 +186,44 @@ class Load:
             self.merges += 1
             return
 
-    def _fail_calls(self) -> None:
+    def _fail(self, server: KinesisControl) -> None:
+        if self._failing_calls and self._choose.random() < _FAULT_SHARE:
+            self._fail_calls(server)
+        if self._subscribed and self._choose.random() < _FAULT_SHARE:
+            self._fail_subscriptions(server)
+
+    def _fail_calls(self, server: KinesisControl) -> None:
         """Let some of the next calls fail in a way that a service's calls fail.
 
         What was not used up goes first: while nobody calls, failures would gather until no retry is enough.
         """
-        self._server.clear_faults()
+        server.clear_faults()
         operation = self._choose.choice(("GetRecords", "GetShardIterator", "ListShards"))
         kinds = ["throttled", "internal", "cut", *(["expired"] if operation == "GetRecords" else [])]
         match self._choose.choice(kinds):
             case "throttled":
-                self._server.throttle(operation, 2, stream=self._stream)
+                server.throttle(operation, 2, stream=self._stream)
             case "internal":
-                self._server.fail(operation, "InternalFailure", status=500, stream=self._stream)
+                server.fail(operation, "InternalFailure", status=500, stream=self._stream)
             case "cut":
-                self._server.cut(operation, stream=self._stream)
+                server.cut(operation, stream=self._stream)
             case _:
-                self._server.fail(operation, "ExpiredIteratorException", stream=self._stream)
+                server.fail(operation, "ExpiredIteratorException", stream=self._stream)
         self.faults += 1
 
-    def _fail_subscriptions(self) -> None:
+    def _fail_subscriptions(self, server: KinesisControl) -> None:
         """Let live subscriptions end, or the next one be refused, in a way that the service does it."""
         match self._choose.choice(("cut", "taken over", "error", "refused", "throttled")):
             case "cut":
-                self._server.end_subscriptions(self._stream, kind=None)
+                server.end_subscriptions(self._stream, kind=None)
             case "taken over":
-                self._server.end_subscriptions(self._stream, kind="ResourceInUseException")
+                server.end_subscriptions(self._stream, kind="ResourceInUseException")
             case "error":
-                self._server.end_subscriptions(self._stream, kind="InternalFailureException")
+                server.end_subscriptions(self._stream, kind="InternalFailureException")
             case "refused":
-                self._server.fail("SubscribeToShard", "ResourceInUseException")
+                server.fail("SubscribeToShard", "ResourceInUseException")
             case _:
-                self._server.fail("SubscribeToShard", "LimitExceededException")
+                server.fail("SubscribeToShard", "LimitExceededException")
         self.faults += 1
 
 

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.chaos.support import processes
 from tests.chaos.support.recovery import Recovery
 from tests.chaos.support.sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.support.pubsub_calls import PubSubCalls, message_ids
 from tests.support.spool_writing import access_of
 
 VICTIMS = ("source_runner", "fetcher", "worker")
@@ -118,6 +119,10 @@ class KillPlan:
             },
         )
 
+    def without_faults(self) -> KillPlan:
+        """The same with the kills alone, for a server that cannot be told to do anything else."""
+        return replace(self, redelivered=0.0, lost_acks=0.0, stream_seconds=0.0)
+
 
 def _moment(choose: random.Random, victim: str, share: range, sink_pause: float) -> KillMoment:
     """A moment in a victim's share of the rows; with a pause of the sink: in that pause."""
@@ -133,13 +138,25 @@ def _moment(choose: random.Random, victim: str, share: range, sink_pause: float)
     )
 
 
+def not_acked(endpoint: str, subscription: str, seconds: float) -> set[str]:
+    """Pull for so many seconds; the ids of the messages that come."""
+    found: set[str] = set()
+    end = time.monotonic() + seconds
+    with PubSubCalls(endpoint) as calls:
+        while time.monotonic() < end:
+            found.update(message_ids(calls.pull_what_is_there(subscription)))
+            time.sleep(_REDELIVERY_DELAY)
+    return found
+
+
 class KillTrial:
     """A subscription, a query on it, and its end.
 
     Args:
         plan: what to do.
         folder: for spool, checkpoint and sink; it is made.
-        server: where messages come from.
+        server: where messages come from; None if it has no knobs. Then a client of the test's own looks in the end for
+            messages that were not acked.
         endpoint: where it listens.
         jobs: Spark processes.
         spool: the options that say where the spool goes, if not into the folder.
@@ -149,7 +166,7 @@ class KillTrial:
         self,
         plan: KillPlan,
         folder: Path,
-        server: PubSubKnobs,
+        server: PubSubKnobs | None,
         endpoint: str,
         jobs: SparkJobs,
         spool: Mapping[str, str] | None = None,
@@ -162,6 +179,7 @@ class KillTrial:
         self._job = jobs.current
         self._left_behind: dict[int, str] = {}
         self._query_errors: list[str] = []
+        self._not_acked: set[str] = set()
         self._rows_at_kill: list[int] = []
         self._recovery = Recovery()
 
@@ -192,7 +210,8 @@ class KillTrial:
         """
         with PubSubTestClient(self._endpoint, _PROJECT) as client:
             client.create(self._name, self._name, _ACK_DEADLINE)
-            self._switch_faults_on()
+            if self._server is not None:
+                self._switch_faults_on(self._server)
             publishing = threading.Thread(target=self._publish, args=(client,), daemon=True)
             publishing.start()
             self._seen_errors = len(self._job.query_errors())
@@ -200,11 +219,15 @@ class KillTrial:
             for moment in self._plan.moments:
                 self._kill(moment)
             publishing.join()
-            self._heal()
+            self._wait_for_rows(self._plan.messages, rows_in_sink)
+            if self._server is None:
+                self._end()
+            else:
+                self._heal(self._server)
         return self._outcome()
 
-    def _switch_faults_on(self) -> None:
-        plan, server = self._plan, self._server
+    def _switch_faults_on(self, server: PubSubKnobs) -> None:
+        plan = self._plan
         server.redeliver_acked(
             plan.redelivered, delay=_REDELIVERY_DELAY, to_other_stream=True, subscription=self._subscription
         )
@@ -242,7 +265,8 @@ class KillTrial:
             self._seen_errors = 0
             self._job.run(self._query)
         # What dead fetchers held comes again when its deadline is over.
-        self._server.jump(6 * _ACK_DEADLINE)
+        if self._server is not None:
+            self._server.jump(6 * _ACK_DEADLINE)
 
     def _await_moment(self, moment: KillMoment) -> int:
         """Wait for the moment, and for a victim; its pid."""
@@ -271,27 +295,35 @@ class KillTrial:
         self._query_errors += job.query_errors()[self._seen_errors :]
         self._seen_errors = len(job.query_errors())
 
-    def _heal(self) -> None:
-        """Wait until all is in the sink and acked, copies too, then stop the query."""
-        job = self._job
-        self._wait_for_rows(self._plan.messages, rows_in_sink)
-        self._server.lose_acks(fraction=0, subscription=self._subscription)
+    def _heal(self, server: PubSubKnobs) -> None:
+        """Wait until all is acked, copies too, then stop the query."""
+        server.lose_acks(fraction=0, subscription=self._subscription)
         # Messages whose acks were lost come again when their deadline is over, and are acked then.
-        self._server.jump(6 * _ACK_DEADLINE)
+        server.jump(6 * _ACK_DEADLINE)
         for _ in range(2):
             # The second time for what is delivered again after its ack.
-            job.wait_for(
-                "every message is acked", lambda: self._server.backlog(self._subscription) == 0, HEALING_SECONDS
+            self._job.wait_for(
+                "every message is acked", lambda: server.backlog(self._subscription) == 0, HEALING_SECONDS
             )
             time.sleep(2 * _REDELIVERY_DELAY)
+        self._stop()
+        server.redeliver_acked(0, subscription=self._subscription)
+        server.close_streams_every(0)
+
+    def _end(self) -> None:
+        """Stop the query, and look for messages that it has not acked: they come to others when deadlines are over."""
+        time.sleep(2 * _ACK_DEADLINE)
+        self._stop()
+        self._not_acked = not_acked(self._endpoint, self._subscription, 2 * _ACK_DEADLINE)
+
+    def _stop(self) -> None:
+        job = self._job
         fetchers, runners = (job.find(kind) for kind in ("fetcher", "source_runner"))
         job.stop_query()
         self._note_errors(job)
         left = processes.still_running(fetchers, GONE_SECONDS)
         left |= processes.still_running(runners, GONE_SECONDS + UNANSWERED_SECONDS)
         self._left_behind |= {pid: f"after the stop {process}" for pid, process in left.items()}
-        self._server.redeliver_acked(0, subscription=self._subscription)
-        self._server.close_streams_every(0)
 
     def _outcome(self) -> dict[str, Any]:
         plan = self._plan
@@ -320,6 +352,7 @@ class KillTrial:
                 "deliveries": spool.delivered,
                 "duplicates_dropped": spool.duplicates,
                 **asdict(findings),
+                "not_acked": len(self._not_acked),
                 "left_behind": len(self._left_behind),
             },
             "query_errors": [first_line(error) for error in self._query_errors],
@@ -328,6 +361,7 @@ class KillTrial:
     def _faults(self, findings: Findings) -> list[str]:
         """What must not be; nothing if all is well."""
         faults = [f"{count} {name}" for name, count in findings.faults.items()]
+        faults += [f"{len(self._not_acked)} not acked"] if self._not_acked else []
         faults += [f"left behind: {process}" for process in self._left_behind.values()]
         allowed = sum(moment.victim == "source_runner" for moment in self._plan.moments)
         ours = [error for error in self._query_errors if _OUR_ERRORS in error]

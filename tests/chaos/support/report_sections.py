@@ -125,6 +125,25 @@ def lakehouse(record: Mapping[str, Any]) -> list[str]:
     return ["## Into Delta tables", *table((*titles, "failed trials", "bound"), rows)]
 
 
+def kills(record: Mapping[str, Any]) -> list[str]:
+    """Return what kills at random moments did in each part."""
+    names = ("trials", "kills", "messages", "replays_compared", "replays_differing", "lost", "doubled", "failed")
+    rows = []
+    for part, each in record["summary"].items():
+        if "victims" in each:
+            counts = (f"{each.get(name, 0):,}" for name in names)
+            bound = each["failure_rate_upper_bound_95"]
+            rows.append((f"`{part}`", *counts, f"{bound:.1%}" if bound else ""))
+    title = {"kinesis": "Kinesis", "pubsub": "Pub/Sub"}[record["what"]]
+    titles = ("part", "trials", "kills", "records", "replays", "that differ", "lost", "doubled", "failed trials")
+    return [
+        f"## Kills at random moments of {title} queries",
+        "",
+        "A part whose name begins with a server ran on that one, which we did not write; the others ran on ours.",
+        *table((*titles, "bound"), rows),
+    ]
+
+
 def hostile(record: Mapping[str, Any]) -> list[str]:
     """Return what became of the hostile attempts of each kind."""
     rows = []
@@ -386,6 +405,8 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "hostile": hostile,
     "cluster": cluster,
     "soak": soak,
+    "kinesis": kills,
+    "pubsub": kills,
     "lakehouse": lakehouse,
     "lakehouse_jar": lakehouse,
     "versions": versions,

@@ -34,11 +34,13 @@ class Trial:
         name: in the record.
         part: of the run.
         action: does it in a new folder; returns the outcome for the record.
+        missing: says why it cannot run on this machine; empty if it can.
     """
 
     name: str
     part: str
     action: Callable[[Path], dict[str, Any]]
+    missing: Callable[[], str] = str
 
 
 def add_record_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -88,11 +90,16 @@ def run_trials(
         print(error)
         return 2
     print(f"seed {record.seed}, {len(record.trials)} trials done before", flush=True)
+    skipped: list[str] = []
     for _ in range(command_line.least):
         with ExitStack() as stack:
             for trial in trials(record, stack):
                 name = record.in_round(trial.name)
-                if not record.done(name) and (record.round == 1 or record.count(trial.part) < command_line.least):
+                if record.done(name) or (record.round > 1 and record.count(trial.part) >= command_line.least):
+                    continue
+                if reason := trial.missing():
+                    skipped.append(f"{name}: {reason}")
+                else:
                     _run_trial(record, replace(trial, name=name))
         record.round += 1
     print(json.dumps(record.summary, indent=1))
@@ -101,6 +108,8 @@ def run_trials(
         time.sleep(0.1)
     if left:
         print(f"processes left behind: {left}")
+    if skipped:
+        print("\n".join([f"skipped, {len(skipped)} trials:", *skipped]))
     if record.failed:
         print(f"failed: {', '.join(record.failed)}")
     return 1 if record.failed or left else 0

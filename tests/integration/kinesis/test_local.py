@@ -34,13 +34,6 @@ class Rig:
         self.calls.put_many([(f"key-{number % 7}", value) for number, value in enumerate(values)])
         return values
 
-    def split(self, shard: str) -> None:
-        listed = next(each for each in self.calls.shards() if each["ShardId"] == shard)
-        keys = listed["HashKeyRange"]
-        middle = (int(keys["StartingHashKey"]) + int(keys["EndingHashKey"])) // 2
-        self.calls.client.split_shard(StreamName=self.calls.stream, ShardToSplit=shard, NewStartingHashKey=str(middle))
-        self.calls.wait_until_active()
-
     def query(self, **options: str) -> StreamingQuery:
         return StreamingQuery(
             SOURCE,
@@ -84,9 +77,9 @@ def test_07_12_splits_while_the_query_is_down_lose_nothing(rig: Rig) -> None:
         query.run_batch(PATIENCE)
         query.stop()
         values += rig.put(20)
-        rig.split(rig.calls.open_ids()[0])
+        rig.calls.split(rig.calls.open_ids()[0])
         values += rig.put(20)
-        rig.split(rig.calls.open_ids()[0])
+        rig.calls.split(rig.calls.open_ids()[0])
         values += rig.put(20)
         query.start()
         rig.drain(query, values)

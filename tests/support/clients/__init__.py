@@ -27,6 +27,8 @@ __all__ = [
     "client_version",
     "client_versions",
     "find_java_client",
+    "go_client",
+    "pubsub_go_version",
     "run_go_client",
     "run_java_client",
 ]
@@ -63,9 +65,14 @@ def client_versions() -> dict[str, str]:
         "amazon-kinesis-client": "kinesis-consumer",
     }
     found = {name: client_version(pom, name) for name, pom in jars.items()}
+    return {**found, "cloud.google.com/go/pubsub/v2": pubsub_go_version()}
+
+
+def pubsub_go_version() -> str:
+    """Return the version of Google's Go module of Pub/Sub: its client and its pstest."""
     pinned = re.search(r"cloud.google.com/go/pubsub/v2 (\S+)", (_FOLDER / "pubsub" / "go.mod").read_text())
     assert pinned
-    return {**found, "cloud.google.com/go/pubsub/v2": pinned[1]}
+    return pinned[1]
 
 
 def client_version(pom: str, name: str) -> str:
@@ -106,11 +113,12 @@ def run_go_client(
     name: str, arguments: Sequence[str], lines: Iterable[Sequence[str]], environment: Mapping[str, str]
 ) -> list[list[str]]:
     """Build and run the program in the folder ``NAME``; as `run_java_client` does, with some variables more."""
-    return _run([str(_built(_FOLDER / name)), *arguments], lines, environment)
+    return _run([str(go_client(name)), *arguments], lines, environment)
 
 
-def _built(source: Path) -> Path:
-    """Return the program of a folder, built now or at an earlier call; ``go.sum`` has the checksums of all it needs."""
+def go_client(name: str) -> Path:
+    """Return the program in the folder ``NAME``, built now or at an earlier call; ``go.sum`` has all checksums."""
+    source = _FOLDER / name
     go = next(filter(None, map(shutil.which, _GO)), None)
     if go is None:
         raise ServiceUnavailableError("TESTING_SERVER_NOT_STARTED", "Go was not found on the PATH", source.name)

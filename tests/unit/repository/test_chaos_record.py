@@ -57,6 +57,21 @@ def test_a_part_is_run_again_by_other_seeds_until_it_has_the_least_number_of_tri
     assert len({*seeds["once"]}) == 3, "each round has a seed of its own"
 
 
+def test_a_trial_that_cannot_run_here_is_skipped_with_its_reason_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trials(_record: Record, _stack: ExitStack) -> Iterator[Trial]:
+        yield Trial("a", "ours", lambda _: {"ok": True})
+        yield Trial("b", "theirs", lambda _: {"ok": True}, lambda: "it is not installed")
+
+    parser = argparse.ArgumentParser()
+    add_record_arguments(parser, "thing")
+    path = tmp_path / "thing.json"
+    assert run_trials("thing", parser.parse_args(["--record", str(path)]), SETTINGS, ["pyarrow"], trials) == 0
+    assert [each["trial"] for each in record(path).trials] == ["a"]
+    assert "skipped, 1 trials:\nb: it is not installed" in capsys.readouterr().out
+
+
 def row(identity: str, offset: int, payload: bytes = b"x") -> dict[str, Any]:
     return {"id": identity, "offset": offset, "payload": payload}
 

@@ -1,4 +1,4 @@
-// Google's own client of Pub/Sub, told by lines with tabs between their fields; bytes are in base64.
+// Google's own client and test server of Pub/Sub, told by lines with tabs between their fields; bytes are in base64.
 //
 // "publish PROJECT TOPIC COMPRESSION", where COMPRESSION is true or false, reads "KEY DATA [NAME VALUE]..." and writes
 // the id of each message, in that order; then "payload BYTES SENT_BYTES": of all requests, and as they went out.
@@ -6,7 +6,10 @@
 // "receive PROJECT SUBSCRIPTION COUNT" writes "ID KEY DATA [NAME VALUE]..." for each message that it is given, and acks
 // it; it ends when there were COUNT, and no more came for a while.
 //
-// The variable PUBSUB_EMULATOR_HOST says where the server is.
+// For both, the variable PUBSUB_EMULATOR_HOST says where the server is.
+//
+// "serve PORT [exit-with-parent]" runs pstest on 127.0.0.1, and writes "listening on HOST:PORT" and what a shell can
+// evaluate. With exit-with-parent it ends when its standard input does, or its parent is another one.
 package main
 
 import (
@@ -14,6 +17,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"strconv"
@@ -23,6 +27,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/pstest"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
@@ -32,9 +37,15 @@ const (
 	patience = 2 * time.Minute
 	quiet    = 2 * time.Second
 	longest  = 64 << 20
+
+	parentLook = 500 * time.Millisecond
 )
 
 func main() {
+	if os.Args[1] == "serve" {
+		serve(os.Args[2], len(os.Args) > 3)
+		return
+	}
 	ctx := context.Background()
 	sizes := &sizes{}
 	client, err := pubsub.NewClient(ctx, os.Args[2], option.WithGRPCDialOption(grpc.WithStatsHandler(sizes)))
@@ -103,6 +114,21 @@ func receive(ctx context.Context, client *pubsub.Client, out *bufio.Writer) {
 		message.Ack()
 		taken.Add(1)
 	}))
+}
+
+func serve(port string, withParent bool) {
+	server := pstest.NewServerWithAddress("127.0.0.1:" + port)
+	fmt.Printf("listening on %[1]s\n# endpoint: %[1]s\nexport PUBSUB_EMULATOR_HOST=%[1]s\n", server.Addr)
+	if !withParent {
+		select {}
+	}
+	go func() {
+		for parent := os.Getppid(); os.Getppid() == parent; time.Sleep(parentLook) {
+		}
+		os.Exit(0)
+	}()
+	_, err := io.Copy(io.Discard, os.Stdin)
+	check(err)
 }
 
 func text(field string) string {
