@@ -104,3 +104,11 @@ def test_a_schema_that_is_given_is_registered_under_the_subject_of_its_record(to
     written = call(pa.StructArray.from_arrays([values.field("order")], ["new"])).to_pylist()
     call_of = topic.call({"new": {"format": "avro", "subject": "events-com.shop.New"}}, By.RECORD_NAME)
     assert call_of(pa.array(written)).to_pylist()[0]["value"]["new"] == order(1) | {"tags": [("a", "1")]}
+
+
+def test_fields_which_say_what_is_read_do_not_hinder_writing(topic: MixedTopic) -> None:
+    fields = {"order": ["id"], "payment": ["id"]}
+    members = {name: {**member, "fields": fields[name]} for name, member in WRITTEN.items()}
+    _, call = encode_call(members, TOPIC, schema_registry=topic.registry)
+    messages: list[bytes | None] = [topic.order_message(1), topic.payment_message(2)]
+    assert call(column_of(read_values(topic, messages))).to_pylist() == messages
