@@ -521,10 +521,11 @@ def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark
     page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
     (block,) = [one.text for one in blocks(page) if one.run_by.endswith(name)]
     schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
-    columns = "value BINARY, offset BIGINT"
+    columns = "value BINARY, topic STRING, partition INT, offset BIGINT"
     with SchemaRegistryServer() as server:
         server.register("orders-value", text=json.dumps(schema), schema_type="AVRO")
-        records = [(bytearray(b"\0\0\0\0\1\4o1"), 1), (bytearray(b"\0\0\0\0\1\x7f"), 2)]
+        values = (b"\0\0\0\0\1\4o1", b"\0\0\0\0\1\x7f")
+        records = [(bytearray(value), "orders", 0, offset) for offset, value in enumerate(values, 1)]
         spark.createDataFrame(records, columns).write.parquet(f"{tmp_path}/input")
         block = block.replace("/data/", f"{tmp_path}/").replace("https://registry:8081", server.address)
         block = block.replace(".start()", ".trigger(availableNow=True).start()")
