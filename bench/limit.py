@@ -156,7 +156,7 @@ def streams(
 
 
 @contextlib.contextmanager
-def kafka(size: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+def kafka(size: int) -> Iterator[tuple[str, Shape, dict[str, Any]]]:
     """Both sides on a topic of a broker; the last rows of it where a query has fewer."""
     rows = ROWS["kafka"][size]
     with KafkaBroker(fast=True) as broker:
@@ -170,39 +170,39 @@ def kafka(size: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
             start = json.dumps({topic: {str(number): first for number in range(PARTITIONS)}})
             return options | {"startingOffsets": start, "maxOffsetsPerTrigger": str(shape.rows // shape.batches)}
 
-        yield "kafka_py", rows, streams("kafka", ours, size, lambda _: {"servers": broker.endpoint, "topic": topic})
+        client = {"servers": broker.endpoint, "topic": topic}
+        yield "kafka_py", Shape(rows, FEW), streams("kafka", ours, size, lambda _: client)
 
 
 @contextlib.contextmanager
-def kinesis(size: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+def kinesis(size: int) -> Iterator[tuple[str, Shape, dict[str, Any]]]:
     """Both sides on a stream of the server of `connectors.testing`, and on a shorter one."""
     rows = ROWS["kinesis"][size]
     with start_server_process(call_limit=0) as server:
         for count in (rows, rows // LESS):
             server.create_stream(f"limit-{count}", PARTITIONS)
             server.fill(f"limit-{count}", count, size, keys=count)
-        fast = {"endpointUrl": server.url, **KEYS}
+        fast = {"initialPosition": "trim_horizon", "minFetchPeriod": "1ms", "maxFetchRate": "1000"}
 
-        def ours(shape: Shape) -> dict[str, str]:
-            rates = {"minFetchPeriod": "1ms", "maxFetchRate": "1000"}
-            return {"streamName": f"limit-{shape.rows}", "initialPosition": "trim_horizon", **fast, **rates}
+        def stream(shape: Shape) -> dict[str, str]:
+            return {"streamName": f"limit-{shape.rows}", "endpointUrl": server.url, **KEYS}
 
-        def limit(shape: Shape) -> Any:
-            return {"options": {"streamName": f"limit-{shape.rows}", **fast}}
-
-        yield "kinesis", rows, streams("kinesis", ours, size, limit)
+        commands = streams(
+            "kinesis", lambda shape: stream(shape) | fast, size, lambda shape: {"options": stream(shape)}
+        )
+        yield "kinesis", Shape(rows, 1), commands
 
 
 def compare(benchmark: Benchmark, name: str, label: str, rounds: int) -> None:
     """Measure a source beside its limit."""
     case, size = f"{name}-{label}", SIZES[label]
-    with {"kafka": kafka, "kinesis": kinesis}[name](size) as (kind, rows, commands), contextlib.ExitStack() as stack:
+    with {"kafka": kafka, "kinesis": kinesis}[name](size) as (kind, large, commands), contextlib.ExitStack() as stack:
         formats = {"ours": kind, "limit": FETCHED, "ready": READY}
         sides = {
             side: Measured(stack.enter_context(Program("_kafka_side.py", formats[side])), command)
             for side, command in commands.items()
         }
-        costs = in_rounds(sides, Shape(rows, 1 if name == "kinesis" else FEW), rounds)
+        costs = in_rounds(sides, large, rounds)
     show(benchmark, case, costs)
     ratio(benchmark, case, *(costs[side].processor("row") for side in ("ours", "limit")))
 

@@ -199,8 +199,9 @@ def _sink(options: dict[str, str]) -> _Place:
 
     def write(bad: DataFrame, name: str, query: str, number: int, **_: bool) -> None:
         rows = _as_messages(bad, name) if name in {"kafka_py", "pubsub"} else bad
-        once = {"deliveryGuarantee": "exactly_once", "onMissingMarker": "write"} if name == "kafka_py" else {}
-        if once:  # it recognizes what is repeated
+        once = {}
+        if name == "kafka_py":  # recognizes what is repeated
+            once = {"deliveryGuarantee": "exactly_once", "onMissingMarker": "write"}
             once |= {"txnAppId": f"{query}-{_COLUMN}", "txnVersion": str(number)}
         rows.write.format(name).options(**{**once, **options}).mode("append").save()
 

@@ -180,7 +180,8 @@ def reading_of(spec: Spec, by: By, options: BadRowOptions, *, headers: bool, is_
         raise illegal(what, f"from_mixed, {spec.name}", action)
     if finish is None and options.permissive:
         kind = kind["value"].dataType
-    return Reading(Member(spec.name, call, keys, finish is not None), kind, finish)
+    takes_frames = spec.format != "protobuf"  # which finds its message indexes with them
+    return Reading(Member(spec.name, call, keys, finish is not None, takes_frames), kind, finish)
 
 
 def writing_of(spec: Spec, options: Mapping[str, str], naming: Mapping[str, str], *, is_key: bool) -> Writing:

@@ -96,12 +96,16 @@ class Member:
     """One of the record types, by the name of its column: the names, ids or values that select it, and what decodes it.
 
     The call has an error column unless bad rows end the query. If Spark does the rest, the column is what it returns.
+
+    Attributes:
+        takes_frames: whether its call can be given the frames of the messages, and so does not look for them again.
     """
 
     name: str
     call: Call
     keys: tuple[str, ...] = ()
     finished_by_spark: bool = False
+    takes_frames: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,10 @@ class Selection:
     @cached_property
     def _places(self) -> dict[str, int]:
         return {key: place for place, member in enumerate(self.members) for key in member.keys}
+
+    @cached_property
+    def _expected(self) -> str:
+        return f"the types are: {', '.join(self._places)}"
 
     @cached_property
     def _schemas(self) -> WriterSchemas[NamedSchema]:
@@ -167,15 +175,15 @@ class Selection:
 
     def _place(self, key: str | None, schema: int | str | None = None) -> tuple[int, str]:
         """Return the place of a member, and the reason of a bad row if there is none."""
-        place, expected = self._places.get(key or "", -1), f"the types are: {', '.join(self._places)}"
+        place = self._places.get(key or "", -1)
         if place >= 0:
             return place, ""
         if self.by is By.SCHEMA_ID:
-            return place, f"has the schema {schema}, which no member lists; {expected}"
+            return place, f"has the schema {schema}, which no member lists; {self._expected}"
         if key is None:
-            return place, f"has NULL as its type; {expected}"
+            return place, f"has NULL as its type; {self._expected}"
         where = "" if schema is None else f", by the schema {schema}"
-        return place, f"has the type {key!r:.200}{where}, which is that of no member; {expected}"
+        return place, f"has the type {key!r:.200}{where}, which is that of no member; {self._expected}"
 
     def _by_column(self, messages: pa.BinaryArray, types: pa.Array) -> tuple[Rows, dict[int, str]]:
         kind = types.type

@@ -58,7 +58,7 @@ class MixedCall:
             yield partial(self._show_unknown, unknown, column, headers)
             for place, member in enumerate(self.members):
                 mask, more = which == place, dict[str, Any]()
-                if frames is not None:
+                if frames is not None and member.takes_frames:
                     more["frames"] = frames.chosen(mask)
                 if headers is not None:  # without frames, those of other rows would be read too
                     more["headers"] = headers if more else headers.take(pa.array(np.arange(len(mask)), mask=~mask))

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -97,8 +97,8 @@ class DecodeCall:
     is_key: bool = False  # whether headers are searched for the id of the key's schema
     reader: Migrations | None = None  # which schema of the registry the descriptors are from, if they are from one
 
-    def __call__(self, messages: pa.Array, headers: pa.Array | None = None, **_: Any) -> pa.Array:
-        """Decode a column; the headers are Kafka's, which may hold the id of the schema. Other facts are not used."""
+    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, self.function)
         if self.options.wire_format is WireFormat.RAW:
             decoded = self.bounded.decode(column)

@@ -19,13 +19,11 @@ from typing import Any
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
 from tests.chaos.rigs import kafka_clients, kinesis_clients, pubsub_clients
+from tests.chaos.support.other_servers import EMULATOR, KINESIS_LOCAL, MOTO, OtherServers
 from tests.chaos.support.record import Record
 from tests.chaos.support.spark import SparkJobs
 from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.servers.kafka_broker import KafkaBroker
-from tests.servers.kinesis_local import KinesisLocal
-from tests.servers.object_stores.moto import MotoServer
-from tests.servers.pubsub_emulator import Emulator
 from tests.support.clients import client_versions
 from tests.support.kafka_rig import KafkaRig
 
@@ -41,6 +39,7 @@ class Servers:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
+        self._others = OtherServers(stack)
 
     @cached_property
     def kafka(self) -> KafkaBroker:
@@ -55,19 +54,19 @@ class Servers:
     @cached_property
     def kinesis(self) -> dict[str, str]:
         """The URLs of our server and of kinesis-local."""
-        started = {"ours": KinesisServer(), "kinesis_local": KinesisLocal()}
-        return {name: self._stack.enter_context(server).url for name, server in started.items()}
+        ours = self._stack.enter_context(KinesisServer())
+        return {"ours": ours.url, "kinesis_local": f"http://{self._others.endpoint(KINESIS_LOCAL)}"}
 
     @cached_property
     def dynamo(self) -> str:
         """The URL of a DynamoDB, for the leases of the KCL."""
-        return f"http://{self._stack.enter_context(MotoServer()).endpoint}"
+        return f"http://{self._others.endpoint(MOTO)}"
 
     @cached_property
     def pubsub(self) -> dict[str, str]:
         """The endpoints of our server and of Google's emulator."""
-        started = {"ours": PubSubServer(), "emulator": Emulator()}
-        return {name: self._stack.enter_context(server).endpoint for name, server in started.items()}
+        ours = self._stack.enter_context(PubSubServer())
+        return {"ours": ours.endpoint, "emulator": self._others.endpoint(EMULATOR)}
 
 
 Action = Callable[..., dict[str, Any]]
