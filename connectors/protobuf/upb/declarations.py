@@ -66,7 +66,7 @@ class WireForm:
         self._messages: dict[str, str] = {}
         self._enums: dict[str, str] = {}
         self._pending: list[tuple[MessageType, DescriptorProto]] = []
-        self._names: dict[str, dict[str, str]] = {}
+        self._declared: dict[str, dict[int, FieldType]] = {}
         self.has_required = False  # of any message that can stand in it
         name = self._message(root)
         while self._pending:
@@ -84,6 +84,10 @@ class WireForm:
     def is_any(self, message: Message) -> bool:
         return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
+    def declared(self, message: type[Message], number: int) -> FieldType | None:
+        """Return the field that the user declared with that number, in one of the messages here."""
+        return self._declared.get(message.DESCRIPTOR.name, {}).get(number)
+
     def missing_fields(self, message: Message) -> str:
         """Return the required fields that a message lacks, in the names that the user declared."""
         paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
@@ -94,8 +98,9 @@ class WireForm:
         message, names = self.root.DESCRIPTOR, []
         for part in path.split("."):
             name, bracket, index = part.partition("[")
-            names.append(self._names[message.name].get(name, name) + bracket + index)
-            message = message.fields_by_name[name].message_type or message
+            field = message.fields_by_name[name]
+            names.append(self._declared[message.name][field.number].name + bracket + index)
+            message = field.message_type or message
         return ".".join(names)
 
     def _message(self, descriptor: MessageType) -> str:
@@ -120,7 +125,7 @@ class WireForm:
         for field in self._schema.fields(descriptor, extensions=self._extensions):
             made = proto.field.add(name=wire_name(field.number), number=field.number)
             self._declare(field, made)
-            self._names.setdefault(proto.name, {})[made.name] = field.name
+            self._declared.setdefault(proto.name, {})[made.number] = field
             # Spark refuses a oneof member twice as upb does: the last one on the wire stands. Not for `optional`.
             oneof = field.containing_oneof
             if oneof is not None and len(oneof.fields) > 1:

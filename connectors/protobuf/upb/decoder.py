@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, MessagePlan, Shape, ValueKind, as_signed
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
+from connectors.protobuf.upb.places import location
 
 Convert = Callable[[Any], Any]
 
@@ -81,8 +82,10 @@ class UpbDecoder:
         self._names = {field.number: field.name for field in plan.fields}
         self.any_text = AnyPrinter(schema, enums_as_ints=options.enums_as_ints).text
 
-    def parse(self, data: bytes, *, groups: bool = True) -> Message:
+    def parse(self, data: bytes, *, groups: bool = True, whole: bool = True) -> Message:
         """Parse a message, with the checks that Spark makes; BadRowError if they fail.
+
+        A part of a message is not `whole`, and may lack required fields.
 
         Only in the root may no unknown field have the number of a declared one (another wire type, or an unknown value
         of a closed enum). With `groups`, unknown groups hold no field number 0, for which upb does not look there.
@@ -92,7 +95,7 @@ class UpbDecoder:
         except DecodeError as error:
             reason = str(error).rpartition(": ")[2]
             raise BadRowError(f"cannot be parsed: {reason}") from error
-        if self._wire.has_required and not message.IsInitialized():
+        if whole and self._wire.has_required and not message.IsInitialized():
             raise BadRowError(f"Message missing required fields: {self._wire.missing_fields(message)}")
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             if unknown.field_number in self._wire.numbers:
@@ -107,9 +110,9 @@ class UpbDecoder:
                     check_field_numbers(UnknownFieldSet(inner))
         return message
 
-    def check(self, data: bytes, *, groups: bool = True) -> bool:
+    def check(self, data: bytes, *, groups: bool = True, whole: bool = True) -> bool:
         try:
-            self.parse(data, groups=groups)
+            self.parse(data, groups=groups, whole=whole)
         except BadRowError:
             return False
         return True
@@ -121,13 +124,23 @@ class UpbDecoder:
             try:
                 parsed.append(None if data is None else self.parse(data))
             except BadRowError as error:
-                errors[row] = str(error)
+                errors[row] = str(error) + location(data, self._wire, partial(self.check, whole=False))
                 parsed.append(None)
         try:
             return Decoded(self._structs(parsed), errors)
         except BadRowError:
-            self._drop_bad(parsed, errors, 0, len(parsed))
+            bad = dict[int, str]()
+            self._drop_bad(parsed, bad, 0, len(parsed))
+            for row, reason in bad.items():
+                errors[row] = reason + location(messages[row].as_py(), self._wire, self._converts)
             return Decoded(self._structs(parsed), errors)
+
+    def _converts(self, data: bytes) -> bool:
+        try:
+            self._structs([self.parse(data, whole=False)])
+        except BadRowError:
+            return False
+        return True
 
     def _drop_bad(self, parsed: list[Message | None], errors: dict[int, str], start: int, end: int) -> None:
         """Find by halves the messages that parse and do not convert, and put None in their place."""
