@@ -15,8 +15,10 @@ those of `schema`, else of the latest version of the subject. `schemaRegistry` i
 
 A message is a bad row if its frame is not right, the registry has no such schema, that schema isn't a JSON Schema,
 nothing follows the frame, or what follows is not UTF-8. So is one that is not JSON of the columns, or has a value that
-its column cannot hold. With `on.error=column` the error names the column where that is known: Spark's `from_json`,
-which reads the message, takes or refuses it as a whole.
+its column cannot hold. With `on.error=column` the error says which: "o.l[].p does not fit the type double", or "is not
+JSON from byte 7 of 30, where a name is expected". It gives no byte for a text above 64 KB, for wrong digits after
+`\\u`, and if one of Spark's options that begin with `allow` is set. It gives no column for a name that an object has
+twice. To find the byte takes about 2 ms for each KB of a bad row.
 
 A writer's schema that gives a column another meaning makes bad rows of all its messages. These differ: numbers and
 `format: date-time`; plain numbers and Kafka Connect's `Date`, `Time`, `Timestamp`; any two of those three; decimals as

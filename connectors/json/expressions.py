@@ -29,6 +29,7 @@ from connectors.json.conversions import (
 )
 from connectors.json.errors import MALFORMED
 from connectors.json.options import JsonOptions
+from connectors.json.places import fault_of
 from connectors.json.schema.columns import JsonColumn
 
 _FAILED: Final = f"[{MALFORMED}] A message is not JSON of the columns of its schema"
@@ -209,7 +210,8 @@ class _Decoding:
         if not self._options.error_column:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
-        error = F.coalesce(self._frame["error"], no_text, fault, F.when(corrupt, F.lit(_NO_JSON)))
+        why = F.coalesce(fault_of(self._text, row, self._column, self._for_spark), F.lit(_NO_JSON))
+        error = F.coalesce(self._frame["error"], no_text, fault, F.when(corrupt, why))
         if self._options.error_details:
             error = with_once(error, self._details)
         return F.struct(whole.alias("value"), error.alias("error"))

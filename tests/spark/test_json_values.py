@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -289,3 +291,130 @@ def test_of_a_key_that_an_object_has_twice_the_last_value_counts(
     ]
     whole = rows_of(spark, server, map_of(INTEGER), ['{"k": 1, "k": 2}'], {"mode": "FAILFAST"})
     assert whole == [({"k": 2}, None)]
+
+
+SHOP = record(
+    n=INTEGER,
+    o=record(a=INT32, l=array(record(p=NUMBER, **{"q'\\": INTEGER}))),
+    m=map_of(INTEGER),
+    b={"type": "boolean"},
+    **{"`x y`": record(d=INTEGER)},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"n": "x"}', "n does not fit the type bigint"),
+        ('{"n": null, "m": null, "b": 7}', "b does not fit the type boolean"),
+        ('{"n": [1]}', "n does not fit the type bigint"),
+        ('{"o": 5}', "o does not fit the type struct"),
+        ('{"o": {"a": 2147483648}}', "o.a does not fit the type int"),
+        ('{"o": {"a": 1, "l": [{"p": 1}, {}, {"p": "z"}]}}', "o.l[].p does not fit the type double"),
+        ('{"o": {"a": 1, "l": [{"p": 1}, 7]}}', "o.l does not fit the type array"),
+        ('{"o": {"a": 1, "l": {"p": 1}}}', "o.l does not fit the type array"),
+        ('{"m": {"k": "v"}}', "m does not fit the type map"),
+        ('{"`x y`": {"d": 1.5}}', "`x y`.d does not fit the type bigint"),
+        ("[1]", "it does not fit the type struct"),
+        ("7", "it does not fit the type struct"),
+    ],
+)
+def test_the_error_says_which_value_does_not_fit_its_column(
+    spark: SparkSession, server: SchemaRegistryServer, text: str, place: str
+) -> None:
+    good = '{"n": 1, "o": {"a": 1, "l": [{"p": 1}]}, "m": {"k": 1}, "b": true}'
+    found = rows_of(spark, server, SHOP, [good, text, good], {"on.error": "column"})
+    assert [error for _, error in found] == [None, f"{NO_JSON}: {place}", None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "reason"),
+    [
+        (array(INTEGER), '[1, "x"]', f"{NO_JSON}: it does not fit the type array"),
+        (INTEGER, '"x"', f"{NO_JSON}: it does not fit the type bigint"),
+        (array(INTEGER), "[1", "is not JSON from byte 2 of 2, where a comma or ] is expected"),
+    ],
+)
+def test_the_error_says_it_of_a_schema_that_is_no_object_too(
+    spark: SparkSession, server: SchemaRegistryServer, schema: Any, text: str, reason: str
+) -> None:
+    assert rows_of(spark, server, schema, [text], {"on.error": "column"})[0][1] == reason
+
+
+def test_no_column_is_blamed_where_spark_gives_no_parts_of_what_it_read(
+    spark: SparkSession, server: SchemaRegistryServer
+) -> None:
+    spark.conf.set("spark.sql.json.enablePartialResults", "false")
+    try:
+        found = rows_of(spark, server, SHOP, ['{"n": 1, "b": 7}'], {"on.error": "column"})
+    finally:
+        spark.conf.unset("spark.sql.json.enablePartialResults")
+    assert found[0][1] == NO_JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "byte", "expected"),
+    [
+        ('{"n": 1', 7, "a comma or }"),
+        ('{"n": 1,}', 8, "a name"),
+        ("{", 1, "a name or }"),
+        ('{"n" 1}', 5, "a colon"),
+        ('{"n":}', 5, "a value"),
+        ('{"o": {"l": [1, ]}}', 16, "a value"),
+        ('{"o": {"l": [', 13, "a value or ]"),
+        ('{"o": {"l": [1}}', 14, "a comma or ]"),
+        ("  garbage", 2, "a value"),
+        ('{"n": 01}', 6, "a value"),
+        ('{"n": -}', 6, "a value"),
+        ('{"n": tru}', 6, "a value"),
+        ('{"s": "x', 6, "a value"),
+        ('{"s": "x\ty"}', 6, "a value"),
+        (r'{"s": "\q"}', 6, "a value"),
+        (r'{"s": "\"{[,:\\", "n": [,]}', 24, "a value or ]"),
+        ('{"\u00e4": "\U0001f600" "n": 1}', 14, "a comma or }"),
+        ("{'n': 1,,}", 8, "a name"),
+        ("{1: 2}", 1, "a name or }"),
+        ("{" + '"n": {' * 40 + "1", 241, "a name or }"),
+    ],
+)
+def test_the_error_says_from_which_byte_on_a_text_is_not_json(
+    spark: SparkSession, server: SchemaRegistryServer, text: str, byte: int, expected: str
+) -> None:
+    found = rows_of(spark, server, SHOP, [text], {"on.error": "column"})
+    assert found[0][1] == f"is not JSON from byte {byte} of {len(text.encode())}, where {expected} is expected"
+
+
+def test_the_byte_is_where_pythons_parser_stops_or_the_token_around_it(
+    spark: SparkSession, server: SchemaRegistryServer
+) -> None:
+    random = Random(5)
+    whole = '{"n": -1.5e3, "o": {"a": 1, "l": [{"p": 0.25}, null, {}]}, "s": "a, \\" b", "t": [true, [], "x"]}'
+    texts: dict[str, int] = {}
+    while len(texts) < 300:
+        start = random.randrange(len(whole))
+        text = whole[:start] + random.choice(["", *'{}[]:,"x1 ']) + whole[start + random.randrange(3) :]
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":  # Spark leaves it alone
+                texts[text] = error.pos
+    found = rows_of(spark, server, SHOP, [*texts], {"on.error": "column"})
+    for (text, stop), (_, error) in zip(texts.items(), found, strict=True):
+        assert error is not None
+        place = re.match(r"is not JSON from byte (\d+) of", error)
+        assert place is not None, (text, error)
+        begin = int(place[1])
+        between = text[min(begin, stop) : max(begin, stop)]
+        assert between == "" or between.isspace() or begin < stop or between.strip() in {",", ":"}, (text, stop, error)
+        assert re.fullmatch(r"""["'].*|[^\s"'{}\[\]:,]*\s*|\s*""", text[begin:stop] or "", re.DOTALL), (
+            text,
+            stop,
+            error,
+        )
+
+
+def test_no_byte_is_said_where_options_allow_what_is_not_json(
+    spark: SparkSession, server: SchemaRegistryServer
+) -> None:
+    found = rows_of(spark, server, SHOP, ["{n: 1, }"], {"on.error": "column", "allowUnquotedFieldNames": "true"})
+    assert found[0][1] == NO_JSON
