@@ -104,10 +104,11 @@ def _misfits(column: JsonColumn, read: str, value: str, path: str, level: int = 
         return []
     pairs = "\x01".join(f"{name}\x02{field.kind}" for name, field in fields.items())
     types = f"str_to_map({_literal(pairs)}, char(1), char(2))"
-    given = f"map_filter(try_cast({value} AS MAP<STRING, VARIANT>), (name, value) -> NOT is_variant_null(value))"
+    in_text = f"map_filter(try_cast({value} AS MAP<STRING, VARIANT>), (name, value) -> NOT is_variant_null(value))"
     present = f"json_object_keys(to_json({read}, map('ignoreNullFields', 'true')))"
-    missing = f"get(array_except(array_intersect(map_keys({given}), map_keys({types})), {present}), 0)"
-    where = f"left(concat({_literal(f'{path}.'[1:])}, name), {_MOST_CHARACTERS})"
+    missing = f"get(array_except(array_intersect(map_keys({in_text}), map_keys({types})), {present}), 0)"
+    around = _literal(f"{path}.".removeprefix("."))
+    where = f"left(concat({around}, name), {_MOST_CHARACTERS})"
     why = f"concat({_literal(_MISFIT)}, {where}, {_literal(_TYPE)}, element_at({types}, name))"
     shown = [_let("name", missing, why)]
     for name, field in fields.items():

@@ -331,6 +331,7 @@ def test_the_error_says_which_value_does_not_fit_its_column(
     ("schema", "text", "reason"),
     [
         (array(INTEGER), '[1, "x"]', f"{NO_JSON}: it does not fit the type array"),
+        (array(record(n=INTEGER)), '[{"n": 1}, {"n": "x"}]', f"{NO_JSON}: it does not fit the type array"),
         (INTEGER, '"x"', f"{NO_JSON}: it does not fit the type bigint"),
         (array(INTEGER), "[1", "is not JSON from byte 2 of 2, where a comma or ] is expected"),
     ],
