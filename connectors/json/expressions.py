@@ -210,8 +210,11 @@ class _Decoding:
         if not self._options.error_column:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
-        why = F.coalesce(fault_of(self._text, row, self._column, self._for_spark), F.lit(_NO_JSON))
-        error = F.coalesce(self._frame["error"], no_text, fault, F.when(corrupt, why))
+        why = fault_of(self._text, row, self._column, self._for_spark)
+        bad = F.when(corrupt, F.coalesce(why, F.lit(_NO_JSON)))
+        if self._column.items is not None:  # of these Spark gives what it has read, and not that something is missing
+            bad = bad.when(row.isNotNull(), why)
+        error = F.coalesce(self._frame["error"], no_text, fault, bad)
         if self._options.error_details:
             error = with_once(error, self._details)
         return F.struct(whole.alias("value"), error.alias("error"))

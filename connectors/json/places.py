@@ -68,14 +68,15 @@ def fault_of(text: Column, row: Column, column: JsonColumn, options: Mapping[str
     """Return what is wrong with a text, with the byte or the column; NULL if that cannot be said.
 
     Args:
-        text: what Spark's from_json did not read as a whole.
+        text: what Spark's from_json did not read as a whole, or perhaps did not.
         row: what it gave instead.
         column: what it was to read.
         options: that it was given.
     """
     shown = list[str]()
     if not any(name.startswith("allow") for name in options):
-        shown.append(f"CASE WHEN NOT it.is_json AND octet_length(it.text) <= {_MOST_BYTES} THEN {_SYNTAX} END")
+        unread = "NOT it.is_json" if column.fields else "NOT it.is_json AND it.row IS NULL"
+        shown.append(f"CASE WHEN {unread} AND octet_length(it.text) <= {_MOST_BYTES} THEN {_SYNTAX} END")
     if session_value("spark.sql.json.enablePartialResults", "true").lower() == "true":  # else Spark gives no fields
         shown += _misfits(column, "it.row", "it.whole", "")
     wrong = "schema_of_variant(it.whole) NOT LIKE 'OBJECT%'" if column.fields else "it.row IS NULL"
@@ -94,11 +95,13 @@ def _misfits(column: JsonColumn, read: str, value: str, path: str, level: int = 
         return []
     if column.items is not None:
         one, other = f"read{level}", f"value{level}"
-        inner = _misfits(column.items, one, other, f"{path}[]", level + 1) if column.kind == "array" else []
-        items = (
-            f"zip_with({read}, try_cast({value} AS ARRAY<VARIANT>), ({one}, {other}) -> coalesce({', '.join(inner)}))"
-        )
-        return [f"get(filter({items}, fault -> fault IS NOT NULL), 0)"] if inner else []
+        every = f"zip_with({read}, try_cast({value} AS ARRAY<VARIANT>), ({one}, {other}) ->"
+        if column.kind == "map":
+            entry = f"entry{level}"
+            one, other = f"{entry}.value", f"try_element_at(try_cast({value} AS MAP<STRING, VARIANT>), {entry}.key)"
+            every = f"transform(map_entries({read}), {entry} ->"
+        inner = ", ".join(_misfits(column.items, one, other, f"{path}[]", level + 1))
+        return [f"get(filter({every} coalesce({inner})), fault -> fault IS NOT NULL), 0)"] if inner else []
     fields = {name: field for name, field in column.fields if _NAME.fullmatch(name)}
     if not fields:
         return []

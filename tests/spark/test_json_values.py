@@ -331,7 +331,27 @@ def test_the_error_says_which_value_does_not_fit_its_column(
     ("schema", "text", "reason"),
     [
         (array(INTEGER), '[1, "x"]', f"{NO_JSON}: it does not fit the type array"),
-        (array(record(n=INTEGER)), '[{"n": 1}, {"n": "x"}]', f"{NO_JSON}: it does not fit the type array"),
+        (array(record(n=INTEGER)), '[{"n": 1}, {"n": "x"}]', f"{NO_JSON}: [].n does not fit the type bigint"),
+        (array(record(n=INTEGER)), '[{"n": 1}, {"n": null}, {}, null]', None),
+        (array(record(n=INTEGER)), '[{"n": NaN}]', f"{NO_JSON}: [].n does not fit the type bigint"),
+        (array(record(n=NUMBER)), '[{"n": NaN, "m": {}}] more', None),
+        (
+            map_of(record(n=INTEGER)),
+            '{"a": {"n": 1}, "b": {"n": "x"}}',
+            f"{NO_JSON}: [].n does not fit the type bigint",
+        ),
+        (
+            map_of(map_of(record(n=INTEGER))),
+            '{"a": {"a": {}, "b": {"n": "x"}}}',
+            f"{NO_JSON}: [][].n does not fit the type bigint",
+        ),
+        (
+            map_of(map_of(record(n=INTEGER))),
+            '{"a": {"b": {"n": "x"}}, "b": {"b": {"n": 1}}}',
+            f"{NO_JSON}: [][].n does not fit the type bigint",
+        ),
+        (map_of(map_of(record(n=INTEGER))), '{"a": {"b": {"n": 1}, "c": {}}, "b": {"b": {"n": 1}}}', None),
+        (array(INTEGER), "null", None),
         (INTEGER, '"x"', f"{NO_JSON}: it does not fit the type bigint"),
         (array(INTEGER), "[1", "is not JSON from byte 2 of 2, where a comma or ] is expected"),
     ],
