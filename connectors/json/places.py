@@ -16,9 +16,9 @@ from connectors.core.functions.calls import session_value
 from connectors.json.schema.columns import JsonColumn
 
 _MOST_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
-_MOST_BYTES: Final = 1 << 16  # that are looked at: a KB takes about a millisecond
+_MOST_BYTES: Final = 1 << 16  # that are looked at: a KB takes about 2 ms
 _MOST_CHARACTERS: Final = 200  # of a path: at most 800 bytes of the 1,000 that an error may have
-_NAME: Final = re.compile(r'[^"\\?\x01\x02]+')  # as Spark takes one in a path within a VARIANT
+_NAME: Final = re.compile(r'[^"\\?\x01\x02\s][^"\\?\x01\x02]*')  # as Spark takes one in a path within a VARIANT
 _MISFIT, _TYPE = "is not JSON of the columns of the schema: ", " does not fit the type "
 _SPACE: Final = r"[ \t\r\n]*"
 _ESCAPE: Final = r"\\[\x22\x27\\/bfnrtu]"

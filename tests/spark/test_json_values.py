@@ -298,7 +298,8 @@ SHOP = record(
     o=record(a=INT32, l=array(record(p=NUMBER, **{"q'\\": INTEGER}))),
     m=map_of(INTEGER),
     b={"type": "boolean"},
-    **{"`x y`": record(d=INTEGER)},
+    **{"`x y`": record(d=INTEGER), "a.b['c[0]": record(d=INTEGER), "select": record(d=INTEGER)},
+    **{name: record(d=INTEGER) for name in (" ", "\n", " x", "?", '"', "\\", "$", "\x01")},
 )
 
 
@@ -315,6 +316,9 @@ SHOP = record(
         ('{"o": {"a": 1, "l": {"p": 1}}}', "o.l does not fit the type array"),
         ('{"m": {"k": "v"}}', "m does not fit the type map"),
         ('{"`x y`": {"d": 1.5}}', "`x y`.d does not fit the type bigint"),
+        ("""{"a.b['c[0]": {"d": 1.5}}""", "a.b['c[0].d does not fit the type bigint"),
+        ('{"select": {"d": 1.5}}', "select.d does not fit the type bigint"),
+        ('{"$": {"d": 1.5}}', "$.d does not fit the type bigint"),
         ("[1]", "it does not fit the type struct"),
         ("7", "it does not fit the type struct"),
     ],
