@@ -58,7 +58,7 @@ def location(data: bytes, wire: WireForm, can_read: CanRead) -> str:
             path += f"[{sum(other.number == bad.number for other in fields[:place])}]"
         shown = f" (in {path}, a value of the type {_type_name(field)} from byte {bad.begin} of {len(data)})"
         inner = kind.DESCRIPTOR.fields_by_number[bad.number]
-        if inner.type != inner.TYPE_MESSAGE:
+        if inner.type != inner.TYPE_MESSAGE or data[bad.begin] & 7 != _LENGTH:
             break
         path, kind = f"{path}.", message_factory.GetMessageClass(inner.message_type)  # type: ignore[arg-type]  # upb's
         begin, end, can_read = bad.value, min(bad.end, end), _parses_as(kind)

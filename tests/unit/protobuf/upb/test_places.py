@@ -47,6 +47,7 @@ def reason(rig: Rig, data: bytes, **flags: Any) -> str:
         ),
         (ID + b"\x33\x0a\x01x", "in note, a value of the type shop.Order.Note from byte 2 of 6"),
         (ID + b"\x33\x0a\x01x\x34\x08", "in id, a value of the type int64 from byte 7 of 8"),
+        (ID + b"\x10\xff", "in first, a value of the type shop.Line from byte 2 of 4"),
         (ID + b"\x00\x01", "in what has no field number, from byte 2 of 4"),
         (ID + b"\xff", "in what has no field number, from byte 2 of 3"),
         (ID + b"\x4f", "in number 9, which is not declared, from byte 2 of 3"),
