@@ -110,9 +110,9 @@ class UpbDecoder:
                     check_field_numbers(UnknownFieldSet(inner))
         return message
 
-    def check(self, data: bytes, *, groups: bool = True, whole: bool = True) -> bool:
+    def check(self, data: bytes, *, groups: bool = True) -> bool:
         try:
-            self.parse(data, groups=groups, whole=whole)
+            self.parse(data, groups=groups)
         except BadRowError:
             return False
         return True
@@ -120,11 +120,12 @@ class UpbDecoder:
     def decode(self, messages: pa.Array) -> Decoded:
         parsed: list[Message | None] = []
         errors: dict[int, str] = {}
+        parse_part = partial(self.parse, whole=False)
         for row, data in enumerate(messages.to_pylist()):
             try:
                 parsed.append(None if data is None else self.parse(data))
             except BadRowError as error:
-                errors[row] = str(error) + location(data, self._wire, partial(self.check, whole=False))
+                errors[row] = str(error) + location(data, self._wire, parse_part)
                 parsed.append(None)
         try:
             return Decoded(self._structs(parsed), errors)
@@ -132,15 +133,10 @@ class UpbDecoder:
             bad = dict[int, str]()
             self._drop_bad(parsed, bad, 0, len(parsed))
             for row, reason in bad.items():
-                errors[row] = reason + location(messages[row].as_py(), self._wire, self._converts)
+                errors[row] = reason + location(
+                    messages[row].as_py(), self._wire, lambda part: self._structs([parse_part(part)])
+                )
             return Decoded(self._structs(parsed), errors)
-
-    def _converts(self, data: bytes) -> bool:
-        try:
-            self._structs([self.parse(data, whole=False)])
-        except BadRowError:
-            return False
-        return True
 
     def _drop_bad(self, parsed: list[Message | None], errors: dict[int, str], start: int, end: int) -> None:
         """Find by halves the messages that parse and do not convert, and put None in their place."""

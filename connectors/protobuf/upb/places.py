@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
+from connectors.core.functions.bad_rows import BadRowError
 from connectors.protobuf.schema.descriptors import FieldType, is_repeated
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm
 
@@ -20,8 +21,6 @@ _VARINT, _LENGTH, _END_GROUP = 0, 2, 4  # wire types
 _FIXED: Final = {1: 8, 5: 4}  # bytes by wire type
 _VARINT_BITS: Final = 70
 _MORE: Final = 128
-
-CanRead = Callable[[bytes], bool]
 
 
 class _Field(NamedTuple):
@@ -33,19 +32,19 @@ class _Field(NamedTuple):
     end: int
 
 
-def location(data: bytes, wire: WireForm, can_read: CanRead) -> str:
+def location(data: bytes, wire: WireForm, read: Callable[[bytes], object]) -> str:
     """Return where a message is bad; empty where that is in no field.
 
     Args:
         data: the message.
         wire: the declarations of its fields.
-        can_read: returns whether the first fields of the message can be read without the rest.
+        read: reads the first fields of the message without the rest; raises where that cannot be done.
     """
     kind, path, shown = wire.root, "", ""
     begin, end = 0, len(data)
     for _ in range(_LEVELS):
         fields = _fields(data, begin, end)
-        place = bisect_left(fields, True, key=lambda field: not can_read(data[begin : min(field.end, end)]))
+        place = bisect_left(fields, True, key=lambda field: _fails(read, data[begin : min(field.end, end)]))
         if place == len(fields):
             break
         bad = fields[place]
@@ -61,19 +60,16 @@ def location(data: bytes, wire: WireForm, can_read: CanRead) -> str:
         if inner.type != inner.TYPE_MESSAGE or data[bad.begin] & 7 != _LENGTH:
             break
         path, kind = f"{path}.", message_factory.GetMessageClass(inner.message_type)  # type: ignore[arg-type]  # upb's
-        begin, end, can_read = bad.value, min(bad.end, end), _parses_as(kind)
+        begin, end, read = bad.value, min(bad.end, end), kind.FromString
     return shown
 
 
-def _parses_as(kind: type[Message]) -> CanRead:
-    def can_read(data: bytes) -> bool:
-        try:
-            kind.FromString(data)
-        except DecodeError:
-            return False
+def _fails(read: Callable[[bytes], object], data: bytes) -> bool:
+    try:
+        read(data)
+    except (BadRowError, DecodeError):
         return True
-
-    return can_read
+    return False
 
 
 def _fields(data: bytes, place: int, end: int) -> list[_Field]:
