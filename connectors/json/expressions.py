@@ -29,11 +29,10 @@ from connectors.json.conversions import (
 )
 from connectors.json.errors import MALFORMED
 from connectors.json.options import JsonOptions
-from connectors.json.places import fault_of
+from connectors.json.places import NO_JSON, fault_of
 from connectors.json.schema.columns import JsonColumn
 
 _FAILED: Final = f"[{MALFORMED}] A message is not JSON of the columns of its schema"
-_NO_JSON: Final = "is not JSON of the columns of the schema"
 _DIGITS: Final = r"""["'][-+.,\\\p{Nd}]"""  # Spark reads a text of digits for a decimal, with commas in it
 _BEGINS: Final = r"(?<![^\s:\[,]..)"  # else most texts that end before a comma look like such a text
 _PLAIN_NAME: Final = re.compile(r"[\w .-]+", re.ASCII)  # in JSON as it is, but for \u
@@ -211,7 +210,7 @@ class _Decoding:
             return whole
         no_text = F.when(self._text.isNull(), F.lit("is not UTF-8"))
         why = fault_of(self._text, row, self._column, self._for_spark)
-        bad = F.when(corrupt, F.coalesce(why, F.lit(_NO_JSON)))
+        bad = F.when(corrupt, F.coalesce(why, F.lit(NO_JSON)))
         if self._column.items is not None:  # of these Spark gives what it has read, and not that something is missing
             bad = bad.when(row.isNotNull(), why)
         error = F.coalesce(self._frame["error"], no_text, fault, bad)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
@@ -19,6 +19,7 @@ from connectors.core.functions.pandas_columns import named
 from connectors.json.errors import JsonAnalysisError
 from connectors.json.expressions import decoded_json
 from connectors.json.options import JsonOptions, parse_json_options
+from connectors.json.places import MOST_LEVELS
 from connectors.json.registry import RegisteredSchema, registry_of
 from connectors.json.schema.columns import JsonColumn, json_column
 from connectors.json.schema.parser import Documents, not_supported, parse_schemas
@@ -28,8 +29,6 @@ from connectors.registry.rules import Migrations
 
 if TYPE_CHECKING:
     from connectors.core.processes.spark import ColumnOrName
-
-_MOST_CHECKED_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 
 
 def from_json_registry(  # noqa: PLR0913 - those of from_json, and those of from_avro
@@ -96,8 +95,8 @@ def decode_call(
     column = json_column(documents, parsed.recursive_field_max_depth, case_sensitive=parsed.case_sensitive)
     if fields is not None:
         column = _selected(column, fields)
-    if column.checked() > _MOST_CHECKED_LEVELS:
-        what = f"has values that are checked, such as dates, more than {_MOST_CHECKED_LEVELS} levels deep"
+    if column.checked() > MOST_LEVELS:
+        what = f"has values that are checked, such as dates, more than {MOST_LEVELS} levels deep"
         raise not_supported(what, "Give the columns a schema of their own with {} for these, so that they are VARIANT.")
     _check_corrupt_record(column, parsed)
     call = FrameCall(column, registry, is_key, parsed.permissive, parsed.error_column, parsed.error_details, reader)

@@ -15,11 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from connectors.core.functions.calls import session_value
 from connectors.json.schema.columns import JsonColumn
 
-_MOST_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
+MOST_LEVELS: Final = 30  # the JVM's stack takes expressions of about 50
 _MOST_BYTES: Final = 1 << 16  # that are looked at: a KB takes about 2 ms
 _MOST_CHARACTERS: Final = 200  # of a path: at most 800 bytes of the 1,000 that an error may have
 _NAME: Final = re.compile(r'[^"\\?\x01\x02\s][^"\\?\x01\x02]*')  # as Spark takes one in a path within a VARIANT
-_MISFIT, _TYPE = "is not JSON of the columns of the schema: ", " does not fit the type "
+NO_JSON: Final = "is not JSON of the columns of the schema"
+_MISFIT, _TYPE = f"{NO_JSON}: ", " does not fit the type "
 _SPACE: Final = r"[ \t\r\n]*"
 _ESCAPE: Final = r"\\[\x22\x27\\/bfnrtu]"
 _TOKEN: Final = r"(?:\x22[^\x22]*\x22?|\x27[^\x27]*\x27?|[{}\[\]:,]|[^ \t\r\n\x22\x27{}\[\]:,]+|^)" + _SPACE
@@ -91,7 +92,7 @@ def fault_of(text: Column, row: Column, column: JsonColumn, options: Mapping[str
 
 def _misfits(column: JsonColumn, read: str, value: str, path: str, level: int = 0) -> list[str]:
     """Return what finds a field that is NULL in a row and not in its VARIANT: an expression for each struct."""
-    if level > _MOST_LEVELS:
+    if level > MOST_LEVELS:
         return []
     if column.items is not None:
         one, other = f"read{level}", f"value{level}"
