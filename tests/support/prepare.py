@@ -16,6 +16,7 @@ from tests.servers.node_packages import MANIFESTS, node_packages
 from tests.servers.toxiproxy import find_toxiproxy
 from tests.support.clients import NPM
 from tests.support.quick_java import make_archive
+from tests.support.quick_python import leave_out_zip
 
 PARTS: dict[str, Callable[[], str]] = {
     "toxiproxy": lambda: find_toxiproxy().reason,
@@ -24,6 +25,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kinesis-local": lambda: node_packages("kinesis-local", MANIFESTS).reason,
     "azurite": lambda: node_packages("azurite", MANIFESTS).reason,
     "archive of Spark's classes": make_archive,
+    "Spark's package for its workers": leave_out_zip,
     "pyright": lambda: node_packages("pyright", NPM).reason,
 }
 
