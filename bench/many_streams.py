@@ -14,11 +14,15 @@ takes.
 `idle`: so many streams (`--streams`) of a format in one session, started ten at a time, each ten when those before have
 their rows, and left alone after that. Counted are the processor time and the memory of all that the session consists
 of: JVM, Python, source processes, fetchers, workers.
+
+`zip`: one stream, and ten, in a new session as in `start`, once as Spark comes and once with workers that import
+PySpark as it is installed instead of from Spark's `pyspark.zip`, of which Python keeps no compiled files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import tempfile
 import time
@@ -159,6 +163,36 @@ def first(benchmark: Benchmark, name: str, tries: int) -> None:
         benchmark.row("Seconds before the first row, medians", cells | stages)
 
 
+@contextlib.contextmanager
+def installed_package() -> Iterator[None]:
+    """Have the Python processes of sessions that start now leave Spark's zip out of their path."""
+    with tempfile.TemporaryDirectory() as folder:
+        left = "[entry for entry in sys.path if not entry.endswith('pyspark.zip')]"
+        Path(folder, "sitecustomize.py").write_text(f"import sys\nsys.path[:] = {left}\n")
+        os.environ["PYTHONPATH"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["PYTHONPATH"]
+
+
+def without_zip(benchmark: Benchmark, name: str, tries: int) -> None:
+    """One stream, and ten, with and without Spark's zip in turn."""
+    ways = {"as installed": installed_package, "from the zip": contextlib.nullcontext}
+    for count in (1, AT_ONCE):
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        processor: dict[str, list[float]] = {way: [] for way in ways}
+        for number in range(tries):
+            for way in ways if number % 2 else reversed(ways):
+                with ways[way](), streams(name, count) as (program, took, ended):
+                    print(f"# {count} of {name} {way}: {took:.1f} s, {len(ended)} ended", flush=True)
+                    seconds[way].append(took)
+                    processor[way].append(program.cpu_seconds())
+        for part, what, found in (("", "s to the last first row", seconds), ("-cpu", "processor, s", processor)):
+            sides = (Side(way, runs) for way, runs in found.items())
+            benchmark.compare(f"zip-{name}-{count}{part}", *sides, what, less_is_better=True)
+
+
 def idle(benchmark: Benchmark, name: str, count: int, seconds: float) -> None:
     """So many streams that have nothing to do."""
     with streams(name, count) as (program, took, ended):
@@ -192,6 +226,9 @@ def main() -> None:
     if not options.cases or "first" in options.cases:
         for name in options.formats:
             first(benchmark, name, options.tries)
+    if not options.cases or "zip" in options.cases:
+        for name in options.formats:
+            without_zip(benchmark, name, options.tries)
     if not options.cases or "idle" in options.cases:
         for name in options.formats:
             for count in options.streams:
