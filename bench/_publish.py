@@ -151,6 +151,7 @@ def run(part: Part, of: str) -> dict[str, Any]:
         "benchmark": part.benchmark,
         "commit": of,
         "date": datetime.now(UTC).date().isoformat(),
+        "processors": machine()["processors"],
         "load": load,
         "seconds": round(time.monotonic() - begin),
         # Settings may name folders of the machine.

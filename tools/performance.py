@@ -389,16 +389,26 @@ def page(record: Record) -> str:
         for one in record.ratios()
     ]
     units = [
-        [f"`{key}`", f"`{unit['commit']}`", unit["date"], f"{unit['seconds'] / 60:.1f}", unit["load"]]
+        [
+            f"`{key}`",
+            f"`{unit['commit']}`",
+            unit["date"],
+            f"{unit['seconds'] / 60:.1f}",
+            unit.get("processors", "not noted"),
+            unit["load"],
+        ]
         for key, unit in record.units.items()
     ]
+    machine = dict(record.machine)
+    if any(unit.get("processors") != machine["processors"] for unit in record.units.values()):
+        machine["processors"] = "not the same for all runs: the last table has them"
     total = sum(unit["seconds"] for unit in record.units.values()) / 60
     latency_head = ("case", "ours, ms", "Spark's JVM source, ms", "ratio p50 / p99")
     return (
         "\n\n".join(
             [
                 INTRODUCTION,
-                table(("", ""), [[key, value] for key, value in record.machine.items()]),
+                table(("", ""), [[key, value] for key, value in machine.items()]),
                 _section(
                     "Asked, and now",
                     table(ASKED_HEAD, [line.cells(record) for line in ASKED]),
@@ -427,7 +437,7 @@ def page(record: Record) -> str:
                 _section(
                     "How to run it",
                     AGAIN,
-                    table(("run", "commit", "on", "minutes", "load average before it"), units),
+                    table(("run", "commit", "on", "minutes", "processors", "load average before it"), units),
                     f"All of it took {total:.0f} minutes.",
                 ),
                 "",
