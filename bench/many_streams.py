@@ -40,6 +40,8 @@ from connectors.testing.kinesis import start_server_process as start_kinesis
 from connectors.testing.pubsub import start_server_process as start_pubsub
 from connectors.testing.pubsub.client import PubSubTestClient
 from tests.servers.kafka_broker import KafkaBroker
+from tests.support.processes import RUN_MARK
+from tests.support.quick_python import leave_out_zip
 
 Options = list[dict[str, str]]
 Servers = Callable[[int], contextlib.AbstractContextManager[Options]]
@@ -166,14 +168,12 @@ def first(benchmark: Benchmark, name: str, tries: int) -> None:
 @contextlib.contextmanager
 def installed_package() -> Iterator[None]:
     """Have the Python processes of sessions that start now leave Spark's zip out of their path."""
-    with tempfile.TemporaryDirectory() as folder:
-        left = "[entry for entry in sys.path if not entry.endswith('pyspark.zip')]"
-        Path(folder, "sitecustomize.py").write_text(f"import sys\nsys.path[:] = {left}\n")
-        os.environ["PYTHONPATH"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["PYTHONPATH"]
+    leave_out_zip()
+    os.environ[RUN_MARK] = "bench"
+    try:
+        yield
+    finally:
+        del os.environ[RUN_MARK]
 
 
 def without_zip(benchmark: Benchmark, name: str, tries: int) -> None:

@@ -3,7 +3,7 @@
 Spark puts its own `pyspark.zip` first on the path of each worker, and Python keeps no compiled files of a zip. So each
 worker compiles what it imports: 1.4 s of processor time for the reader of a stream, 0.4 s from the installed package,
 which is the same. Where many tests shared two cores, that took longer than the 10 s after which Spark gives up with
-"Python worker failed to connect back". Benchmarks and users have the zip as it comes.
+"Python worker failed to connect back". Users have the zip as it comes, and so do benchmarks that are not about it.
 """
 
 from __future__ import annotations
