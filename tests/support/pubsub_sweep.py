@@ -93,18 +93,14 @@ class Crash:
 
     @property
     def messages(self) -> int:
-        """The most messages it may take until it happens: runs of ids are merged when there are four of one size."""
-        return 4000 if "swap" in self.point else max(80, self.portion)
+        """The most messages it may take until it happens.
 
-    @property
-    def portion(self) -> int:
-        """The messages that are published at once.
-
-        A manifest becomes useless by a snapshot, which comes after 128 records; each batch of 8 messages puts one at
-        least. A reader with fetchers outside of it lists an object store each 5 s, so small portions would take
-        minutes until then.
+        Runs of ids are merged when there are four of one size. A manifest becomes useless by a snapshot, which comes
+        after 128 records; each batch of 8 messages puts one at least.
         """
-        return 1200 if self.point.startswith("manifest.") and self.point.endswith("_delete") else 40
+        if "swap" in self.point:
+            return 4000
+        return 1200 if self.point.startswith("manifest.") and self.point.endswith("_delete") else 80
 
 
 def all_crashes(passes: int = 1, *, objects: bool = False) -> list[Crash]:
@@ -153,8 +149,9 @@ def sweep(rig: PubSubRig, crashes: Sequence[Crash]) -> list[Crash]:
 
 def _run_into(rig: PubSubRig, query: StreamingQuery, crash: Crash, flag: Path) -> None:
     """Publish and run batches until the crash has happened, or all went through without it."""
-    rig.publish(crash.portion)
-    left = crash.messages - crash.portion
+    portion = rig.portion_of(crash.messages)
+    rig.publish(portion)
+    left = crash.messages - portion
     end = time.monotonic() + _TIMEOUT
     with contextlib.suppress(ReaderDiedError):
         while time.monotonic() < end and not (crash.role == "fetcher" and flag.exists()):
@@ -163,8 +160,8 @@ def _run_into(rig: PubSubRig, query: StreamingQuery, crash: Crash, flag: Path) -
             if rig.sink.rows() < len(rig.published):
                 continue
             if left > 0:
-                rig.publish(crash.portion)
-                left -= crash.portion
+                rig.publish(portion)
+                left -= portion
             else:
                 # A last commit, and what follows from it, needs one more batch.
                 rig.publish(4)

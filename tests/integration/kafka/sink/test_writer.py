@@ -30,7 +30,7 @@ from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.native import NativeSink, native_reason
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import HEADERS_TYPE, check_columns
-from connectors.kafka.sink.writer import close_sinks, produce_batches, stream_task
+from connectors.kafka.sink.writer import RecordSink, close_sinks, produce_batches, stream_task
 from tests.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 
@@ -297,11 +297,36 @@ def test_a_timestamp_that_a_topic_does_not_accept_is_named(kafka: KafkaRig) -> N
         assert f"the timestamp {time.isoformat(timespec='milliseconds')[:19]}" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["two words", "..", "x" * 300, "ä"])
+NO_NAMES = pytest.mark.parametrize("name", ["two words", "..", "x" * 300, "ä"])
+
+
+@NO_NAMES
 def test_a_name_that_no_topic_can_have_is_said_of_the_option_and_of_the_column(kafka: KafkaRig, name: str) -> None:
     for given, row in ((options(kafka, topic=name), {}), (options(kafka), {"topic": name})):
         with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\].*option or the column topic"):
             write(given, struct(*row, "value"), [row | {"value": b"v"}])
+
+
+@NO_NAMES
+def test_such_a_name_is_said_also_once_the_client_knows_that_there_is_no_such_topic(kafka: KafkaRig, name: str) -> None:
+    settings = parse_write_options(options(kafka, topic=name), {}).client
+    sink = NativeSink(settings) if native_reason() == "" else RecordSink(settings)
+
+    def send() -> None:
+        if isinstance(sink, NativeSink):
+            rows = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})
+            sink.send(rows, check_columns(struct("value"), name, timestamps=False))
+        else:
+            sink.send([(name, None, b"v", -1, 0, None)])
+
+    try:
+        send()
+        with pytest.raises(ConnectorError, match="KAFKA_TOPIC_NAME"):
+            sink.finish()
+        with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\].*option or the column topic"):
+            send()
+    finally:
+        sink.discard()
 
 
 def test_a_topic_or_partition_of_a_row_that_is_not_there_names_the_columns(kafka: KafkaRig) -> None:
