@@ -70,6 +70,8 @@ class TimeReader:
             if partition not in left:
                 continue
             left.remove(partition)
+            # Else its further records would be polled, up to the end of their record batch, before those of others.
+            self._consumer.incremental_unassign([sdk().TopicPartition(*partition)])
             kind, time_ms = message.timestamp() if message.error() is None else (sdk().TIMESTAMP_NOT_AVAILABLE, 0)
             if kind != sdk().TIMESTAMP_NOT_AVAILABLE and time_ms >= 0:
                 times[partition] = time_ms

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from typing import Any
 
 import pytest
 
-from connectors.kafka.client.record_times import RecordTimes
+from connectors.kafka.client.record_times import RecordTimes, TimeReader
 from connectors.kafka.lag import source_lag
-from connectors.kafka.offsets import Offsets
+from connectors.kafka.offsets import Offsets, TopicPartition
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.micro_batch import KafkaStream
 from tests.support.kafka_busy import busy_stream
@@ -55,6 +56,28 @@ def test_29_unread_records_whose_times_do_not_come_hold_up_no_batch(kafka: Kafka
         assert stream.report_latest_offset() == {topic: {"0": 6}, "v": 1}
     let_go.set()
     stream.stop()
+
+
+def test_29_of_a_backlog_only_the_first_record_of_each_partition_is_polled(kafka: KafkaRig) -> None:
+    """A client with a backlog of one partition gives all of a record batch before it gives those of another one."""
+    topic = kafka.topic(2)
+    for partition in range(2):
+        kafka.send(topic, [b"x" * 100] * 30_000, partition=partition, timestamp=1_000_000 + partition)
+    reader = TimeReader(parse_read_options(kafka.options(topic), {}, streaming=True).client)
+    polls = 0
+
+    def count(_: Any, event: str, called: Any) -> None:
+        nonlocal polls
+        polls += event == "c_call" and called.__name__ == "poll"
+
+    sys.setprofile(count)
+    try:
+        times = reader({TopicPartition(topic, partition): 5 for partition in range(2)})
+    finally:
+        sys.setprofile(None)
+        reader.close()
+    assert times == {TopicPartition(topic, partition): 1_000_000 + partition for partition in range(2)}
+    assert 2 <= polls <= 20
 
 
 @pytest.mark.parametrize("available_now", [False, True])
