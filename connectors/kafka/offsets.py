@@ -40,7 +40,8 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _SHORT: Final = 1000
 _LARGEST_PARTITION: Final = 2**31 - 1
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What brokers take as the name of a topic, but for . and .. (org.apache.kafka.common.internals.Topic)."""
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE: Final = '{"topicA": {"0":123456789, "1":456}, "topicB": {"0":789}}'
 _ASSIGN_EXAMPLE: Final = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -321,7 +322,7 @@ def _positions(value: Mapping[str, Any]) -> Offsets:
             if name in _RESERVED:
                 continue
             topic = name.removeprefix(":") if name[1:] in _RESERVED else name
-            if not partitions or not _TOPIC.fullmatch(topic):
+            if not partitions or not TOPIC_NAME.fullmatch(topic):
                 raise _malformed(value)
             for number, position in partitions.items():
                 if not _NUMBER.fullmatch(number):  # 00 would be another key for 0

@@ -17,6 +17,7 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.kafka import FORMAT
+from connectors.kafka.offsets import TOPIC_NAME
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +54,6 @@ _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 DIFFERENT_RECORD: Final = "_INVALID_DIFFERENT_RECORD"
 """The error of a record that was sent with an invalid one, from brokers that name the latter."""
-_TOPIC_NAME: Final = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
-"""What a broker takes as the name of a topic (org.apache.kafka.common.internals.Topic). Once it has refused a name, the
-client only says of it that there is no such topic."""
 _NO_CHECKSUM: Final = re.compile(r"original 0x0\b")
 _INVALID: Final = "KAFKA_RECORD_INVALID", "The broker refuses a record as invalid"
 _TOO_LARGE: Final = "KAFKA_RECORD_TOO_LARGE", "A record is larger than the client or the topic allows"
@@ -275,7 +273,8 @@ class RefusedRows:
     """
 
     def __init__(self, name: str, text: str, topic: str, partition: int | None) -> None:
-        if name == "_UNKNOWN_TOPIC" and not _TOPIC_NAME.fullmatch(topic):
+        # Once a broker has refused a name, the client only says of it that there is no such topic.
+        if name == "_UNKNOWN_TOPIC" and (topic in {".", ".."} or not TOPIC_NAME.fullmatch(topic)):
             name, text = "TOPIC_EXCEPTION", "Invalid topic"
         self.name, self.topic, self.partition = name, topic, partition
         self._text = text

@@ -310,7 +310,7 @@ def test_a_name_that_no_topic_can_have_is_said_of_the_option_and_of_the_column(k
 @NO_NAMES
 def test_such_a_name_is_said_also_once_the_client_knows_that_there_is_no_such_topic(kafka: KafkaRig, name: str) -> None:
     settings = parse_write_options(options(kafka, topic=name), {}).client
-    sink = NativeSink(settings) if native_reason() == "" else RecordSink(settings)
+    sink = NativeSink(settings) if not native_reason() else RecordSink(settings)
 
     def send() -> None:
         if isinstance(sink, NativeSink):
