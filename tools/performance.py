@@ -162,7 +162,7 @@ def joined(values: Sequence[float | None]) -> str:
 
 def _behind(record: Record) -> str:
     found = record.median("kafka_latency", "p50", "behind the ceiling")
-    return "" if found is None else f"p50 {found:.0f} ms behind the ceiling"
+    return "" if found is None else f"p50 {abs(found):.0f} ms {'ahead of' if found < 0 else 'behind'} the ceiling"
 
 
 def _partitions(record: Record) -> str:
