@@ -13,8 +13,9 @@ and what its first query takes more than a warm one.
 A shard of Kinesis has no offsets: off AWS a limit on the rows of a batch makes the driver count them, by reading them
 too. So a query of Kinesis has one batch, and what a batch takes is part of the start of a query.
 
-A spool fetches while it is read, so Pub/Sub is measured by windows of a running query at full speed instead, and its
-limit is the sum of a raw stub and ready rows; it has no ratio by round.
+A spool fetches while it is read, so Pub/Sub is measured by a running query with a trigger each `TRIGGER_SECONDS`: many
+messages come between two triggers and are one batch, then a hundredth of them. Its limit is the sum of a raw stub and
+ready rows.
 
 `to-kafka`, `to-kinesis`, `to-pubsub`: ready rows into each sink, beside a sink in Python that drops them.
 
@@ -49,10 +50,13 @@ PARTITIONS = 2
 WARM_ROWS = 5_000_000
 SIZES = {"100": 100, "1024": 1024}
 ROWS = {"kafka": {100: 6_000_000, 1024: 2_000_000}, "kinesis": {100: 1_600_000, 1024: 300_000}}
-ROWS["pubsub"] = {100: 2_000_000, 1024: 400_000}
-SINK_ROWS = {"kafka": 2_000_000, "kinesis": 80_000, "pubsub": 800_000}
+ROWS["pubsub"] = {100: 1_400_000, 1024: 400_000}
+SECOND_ROWS = 1_000 * PARTITIONS
+"""What shards of AWS take in a second: the driver of ours reads on to the newest record only near it."""
+SINK_ROWS = {"kafka": 2_000_000, "kinesis": 400_000, "pubsub": 800_000}
 FEW, MANY, LESS = 2, 10, 100
-WINDOW_SECONDS, WARM_SECONDS, SETTLE_SECONDS = 6.0, 20.0, 1.0
+TRIGGER_SECONDS, FETCH_SECONDS, SETTLE_SECONDS = 10.0, 7.0, 0.5
+LONGEST_SECONDS = 3600.0
 MICRO, MILLI = 1e6, 1e3
 KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
 Command = dict[str, Any]
@@ -181,7 +185,9 @@ def kinesis(size: int) -> Iterator[tuple[str, Shape, dict[str, Any]]]:
     with start_server_process(call_limit=0) as server:
         for count in (rows, rows // LESS):
             server.create_stream(f"limit-{count}", PARTITIONS)
-            server.fill(f"limit-{count}", count, size, keys=count)
+            for done in range(0, count, SECOND_ROWS):
+                server.fill(f"limit-{count}", min(SECOND_ROWS, count - done), size, keys=SECOND_ROWS)
+                server.jump(1)
         fast = {"initialPosition": "trim_horizon", "minFetchPeriod": "1ms", "maxFetchRate": "1000"}
 
         def stream(shape: Shape) -> dict[str, str]:
@@ -233,13 +239,13 @@ def ratio(benchmark: Benchmark, case: str, ours: list[float], limit: list[float]
 
 
 def pubsub(benchmark: Benchmark, label: str, rounds: int) -> None:
-    """Measure windows of a running query, and the parts of its limit while it stands still."""
-    size, rows = SIZES[label], ROWS["pubsub"][SIZES[label]]
+    """Measure a running query by turns with the parts of its limit, while it stands still."""
+    size = SIZES[label]
     ours: list[float] = []
     limit: list[float] = []
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        server = stack.enter_context(CannedPubSub(size=size))
+        server = stack.enter_context(CannedPubSub(size=size, timed=True, max_seconds=LONGEST_SECONDS))
         options = {"subscriptionId": server.subscription, "endpoint": server.address}
         options["spoolLocation"] = f"{folder}/spool"
         side = Measured(
@@ -247,39 +253,45 @@ def pubsub(benchmark: Benchmark, label: str, rounds: int) -> None:
             lambda shape: {"do": "stream", "options": ready(shape, size, "pubsub")},
         )
         next(side.program.reports())
-        side.warm(Shape(rows, FEW))
-        plan = {"sink": "noop", "options": options, "checkpoint": f"{folder}/checkpoint", "configuration": {}}
-        query = stack.enter_context(Program("_pubsub_query.py", plan=plan))
-        window(query, WARM_SECONDS)
+        large = Shape(ROWS["pubsub"][size], 1)
+        side.warm(large)
+        query = stack.enter_context(Program("_paced_side.py", "pubsub"))
+        next(query.reports())
+        query.ask({"do": "start", "options": options, "checkpoint": f"{folder}/checkpoint", "seconds": TRIGGER_SECONDS})
+        for _ in range(WARM_ROWS // large.rows + 1):
+            messages = server.generate(int(large.rows / FETCH_SECONDS), FETCH_SECONDS)["messages"]
+            query.ask({"do": "read", "rows": messages})
         for _ in range(rounds):
-            ours.append(window(query, WINDOW_SECONDS))
+            (many, spent), (few, less) = (batch(query, server, rows) for rows in (large.rows, large.rows // LESS))
+            ours.append((spent - less) / (many - few))
             with query.stopped():
-                side.round(Shape(rows, FEW))
-                raw = stub(server)
-            limit.append(raw + side.costs.processor("row")[-1])
-            window(query, SETTLE_SECONDS)
+                side.round(large)
+                limit.append(stub(size) + side.costs.processor("row")[-1])
     show(benchmark, f"pubsub-{label}", {"ready": side.costs})
     ratio(benchmark, f"pubsub-{label}", ours, limit)
 
 
-def window(query: Program, seconds: float) -> float:
-    """Let a query run for so long; the processor seconds of a row, with those of its fetchers, in whole batches."""
-    rows, before, end = 0, 0.0, 0.0
-    for report in query.reports():
-        if end:
-            rows += report["rows"]
-            if report["ended"] > end:
-                return (query.cpu_seconds() - before) / rows
-        else:
-            before, end = query.cpu_seconds(), report["ended"] + seconds
-    raise RuntimeError("the query ended")
+def batch(query: Program, server: CannedPubSub, rows: int) -> tuple[int, float]:
+    """Let about so many messages come between two triggers; how many they were, and what it took to read them.
+
+    Spark's triggers are at multiples of their interval, so a batch of many rows and one of few take equally long to
+    come, and what a fetch process takes meanwhile without messages is the same.
+    """
+    time.sleep((SETTLE_SECONDS - time.time()) % TRIGGER_SECONDS)
+    spent = query.cpu_seconds()
+    expected = server.generate(int(rows / FETCH_SECONDS), FETCH_SECONDS)["messages"]
+    found = query.ask({"do": "read", "rows": expected})
+    assert found == {"rows": expected, "batches": 1}, f"{found} instead of one batch of {expected} rows"
+    time.sleep(-time.time() % TRIGGER_SECONDS)
+    return expected, query.cpu_seconds() - spent
 
 
-def stub(server: CannedPubSub) -> float:
+def stub(size: int) -> float:
     """The processor seconds of a message that a raw gRPC stub reads and drops."""
-    begin, spent = time.perf_counter(), time.process_time()
-    rate = pubsub_decode.reading(server)
-    return (time.process_time() - spent) / (rate * (time.perf_counter() - begin))
+    with CannedPubSub(size=size) as server:
+        begin, spent = time.perf_counter(), time.process_time()
+        rate = pubsub_decode.reading(server)
+        return (time.process_time() - spent) / (rate * (time.perf_counter() - begin))
 
 
 @contextlib.contextmanager
