@@ -1,8 +1,9 @@
 """Runs the public set of benchmarks, and writes docs/performance.md with what they found.
 
 Each part runs in a process of its own and goes into docs/performance.json when it is done; the pages are written again
-after each. A part that was measured since the last change of the code is not run again. So an interrupted run goes on
-where it was, and so does one that begins no further part because its minutes are over: all parts take some hours.
+after each. A part that was measured since the last change of what it depends on is not run again. So an interrupted run
+goes on where it was, and so does one that begins no further part because its minutes are over: all parts take some
+hours.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,14 @@ from tools.performance import RECORD, Record, write_pages  # noqa: E402 - a scri
 ROUNDS = 7
 MEASURED = ("connectors", "bench", "pyproject.toml", "requirements.lock")
 """What the results depend on: tests and pages change none."""
+OF_ONE_SYSTEM = {
+    "kafka": ("connectors/kafka",),
+    "kinesis": ("connectors/kinesis", "connectors/testing/kinesis"),
+    "pubsub": ("connectors/pubsub", "connectors/testing/pubsub", "bench/servers"),
+    "protobuf": ("connectors/protobuf", "connectors/registry"),
+    "": ("connectors/avro", "connectors/json", "connectors/mixed", "connectors/bad_records.py"),
+}
+"""What nothing loads but the parts of that system; of those under no name, no part does."""
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "boto3", "google-cloud-pubsub", "grpcio", "ptars", "protobuf")
 
 
@@ -47,12 +57,14 @@ class Part:
         cases: which of its cases; none means all.
         arguments: further ones.
         rounds: 0 where it has none.
+        systems: those it measures.
     """
 
     benchmark: str
     cases: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     rounds: int = ROUNDS
+    systems: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -65,6 +77,32 @@ class Part:
         cases = ["--cases", *self.cases] if self.cases else []
         rounds = ["--rounds", str(self.rounds)] if self.rounds else []
         return [sys.executable, str(HERE / f"{self.benchmark}.py"), *rounds, *self.arguments, *cases]
+
+    @property
+    def paths(self) -> list[str]:
+        """What it depends on of `MEASURED`, as pathspecs of git: neither other programs nor other systems."""
+        systems = self.systems or [name for name in OF_ONE_SYSTEM if name and name in self.key]
+        others = [path for name, paths in OF_ONE_SYSTEM.items() if name not in systems for path in paths]
+        others += [f"bench/{path.name}" for path in sorted(HERE.glob("*.py")) if path.stem not in used(self.benchmark)]
+        return [*MEASURED, *(f":(exclude){path}" for path in others)]
+
+    def is_measured_at(self, commit: str) -> bool:
+        """Return whether nothing that it depends on has changed since a commit, in this tree either."""
+        command = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *self.paths]
+        return bool(commit) and subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+@cache
+def used(program: str) -> frozenset[str]:
+    """Return a program of bench/ with all that it imports or starts, by their names."""
+    found, waiting = set[str](), [program]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        text = (HERE / f"{name}.py").read_text(encoding="utf-8")
+        names = {*re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE), *re.findall(r'"(\w+)\.py"', text)}
+        waiting += [name for name in names - found if (HERE / f"{name}.py").exists()]
+    return frozenset(found)
 
 
 def under_load(kind: str, systems: dict[str, tuple[int, ...]]) -> list[Part]:
@@ -103,11 +141,20 @@ PARTS = (  # first what is asked for, and of that the breadth
             *(f"to-{name}" for name in ("kafka", "kinesis", "pubsub")),
         )
     ),
-    Part("idle", rounds=5),
+    Part("idle", rounds=5, systems=("kafka", "kinesis", "pubsub")),
     *under_load("", {"kafka": (10, 50, 100), "pubsub": (10, 50), "kinesis": (10, 50)}),
     *under_load("-async", {"kafka": (10, 50, 100), "pubsub": (50,)}),
     *under_load("-stateful", {"kafka": (10, 50, 100), "pubsub": (10,)}),
-    *(Part("growth", (what,), rounds=0) for what in ("partitions", "shards", "subscriptions", "batches", "spool")),
+    *(
+        Part("growth", (what,), rounds=0, systems=systems)
+        for what, systems in {
+            "partitions": ("kafka",),
+            "shards": ("kinesis",),
+            "subscriptions": ("pubsub",),
+            "batches": ("kafka", "kinesis", "pubsub"),
+            "spool": ("pubsub",),
+        }.items()
+    ),
 )
 
 
@@ -177,7 +224,7 @@ def main() -> int:
     units: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))["units"] if RECORD.exists() else {}
     of, failed, end = commit(), [], time.monotonic() + command_line.minutes * 60
     for number, part in enumerate([] if command_line.render else parts):
-        if not command_line.fresh and units.get(part.key, {}).get("commit") == of:
+        if not command_line.fresh and part.is_measured_at(units.get(part.key, {}).get("commit", "")):
             continue
         if time.monotonic() > end:
             print(f"\n{command_line.minutes:g} minutes are over: the next run goes on with {part.key}", flush=True)

@@ -371,10 +371,11 @@ what any connector in Python can have. [What a row costs in each stage](explanat
 goes."""
 
 AGAIN = """`./dev bench --publish` runs the public set, each benchmark in a process of its own, and writes this page,
-with its pictures, and `docs/performance.json`. It resumes where it was interrupted: what was measured since the code
-last changed is not measured again, unless `--fresh` says so. `--cases kafka_read` picks benchmarks, and `--render`
-writes the pages from the record without measuring. A single one runs as `./dev bench kafka_read`. Use a machine that
-does nothing else: the table says how loaded it was when each run began."""
+with its pictures, and `docs/performance.json`. It resumes where it was interrupted: what was measured since the last
+change of the code it depends on (its connector, its program and what all share) is not measured again, unless `--fresh`
+says so. `--cases kafka_read` picks benchmarks, and `--render` writes the pages from the record without measuring. A
+single one runs as `./dev bench kafka_read`. Use a machine that does nothing else: the table says how loaded it was when
+each run began."""
 
 LATENCY_WORDS = """Milliseconds from publish to sink, p50 / p99, by medians of rounds. Events of 100 B come from a
 process of its own at a steady rate, whatever the query does, and carry the time at which they were sent. No trigger
