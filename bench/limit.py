@@ -49,7 +49,7 @@ from tests.servers.kafka_broker import KafkaBroker
 PARTITIONS = 2
 WARM_ROWS = 5_000_000
 SIZES = {"100": 100, "1024": 1024}
-ROWS = {"kafka": {100: 6_000_000, 1024: 2_000_000}, "kinesis": {100: 1_600_000, 1024: 300_000}}
+ROWS = {"kafka": {100: 6_000_000, 1024: 2_000_000}, "kinesis": {100: 3_200_000, 1024: 900_000}}
 ROWS["pubsub"] = {100: 1_400_000, 1024: 400_000}
 SECOND_ROWS = 1_000 * PARTITIONS
 """What shards of AWS take in a second: the driver of ours reads on to the newest record only near it."""
