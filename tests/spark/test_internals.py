@@ -5,6 +5,7 @@ A Spark that drops or moves a name fails here. So does a new use without a probe
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from connectors.core.processes import spark as internals
 from tests import house_rules as rules
@@ -193,7 +194,7 @@ METHODS_OF_4_2 = {"getDefaultReadLimit", "reportLatestOffset"}
 
 
 def test_this_spark_asks_no_python_source_for_metrics(spark: SparkSession) -> None:
-    """When this fails, `lastProgress` can have the metrics of `connectors.kafka.lag`: see spark-faults.md."""
+    """When this fails, `lastProgress` can have the metrics of `connectors.kafka.lag`: see docs/faults/spark.md."""
     jvm: Any = spark._jvm
     asked = jvm.java.lang.Class.forName("org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics")
     names = [PYTHON_STREAMS, *(PYTHON_STREAMS + more for more in ("WithAdmissionControl", "WithTriggerAvailableNow"))]
@@ -202,6 +203,52 @@ def test_this_spark_asks_no_python_source_for_metrics(spark: SparkSession) -> No
     assert not [stream.getName() for stream in streams if asked.isAssignableFrom(stream)]
     methods = {name for name in dir(DataSourceStreamReader) if not name.startswith("_")}
     assert methods == METHODS | (METHODS_OF_4_2 if VERSION >= (4, 2) else set())
+
+
+class Pairs(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "pairs_of_a_test"
+
+    def schema(self) -> str:
+        return "one INT, other INT"
+
+    def reader(self, **_: Any) -> DataSourceReader:
+        return PairsReader()
+
+    def streamReader(self, **_: Any) -> DataSourceStreamReader:
+        return PairsStreamReader()
+
+
+class PairsReader(DataSourceReader):
+    def read(self, _partition: Any) -> Iterator[tuple[int, int]]:
+        yield 1, 2
+
+
+class PairsStreamReader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        return {"rows": 1}
+
+    def partitions(self, _start: Any, _end: Any) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, _partition: Any) -> Iterator[tuple[int, int]]:
+        yield 1, 2
+
+
+def test_this_spark_tells_no_python_source_which_columns_a_query_uses(spark: SparkSession, tmp_path: Path) -> None:
+    """When this fails, a source can leave out columns that nobody reads: see docs/faults/spark.md."""
+    spark.dataSource.register(Pairs)
+    batch = spark.read.format("pairs_of_a_test").load().select("one")
+    stream = spark.readStream.format("pairs_of_a_test").load().select("one")
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    query.processAllAvailable()
+    query.stop()
+    plans = [batch._jdf.queryExecution().executedPlan().toString(), query._jsq.explainInternal(False)]
+    assert [plan for plan in plans if not re.search(r"Scan.*\[one#\d+, other#\d+\]", plan)] == [], plans
 
 
 def test_types_of_arrow_become_spark_s() -> None:
