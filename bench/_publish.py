@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 from tools.performance import RECORD, Record, write_pages  # noqa: E402 - a script sees its own folder only
 
 ROUNDS = 7
+GIT = ("git", "-C", str(ROOT))
 MEASURED = ("connectors", "bench", "pyproject.toml", "requirements.lock")
 """What the results depend on: tests and pages change none."""
 OF_ONE_SYSTEM = {
@@ -44,7 +45,7 @@ OF_ONE_SYSTEM = {
     "protobuf": ("connectors/protobuf", "connectors/registry"),
     "": ("connectors/avro", "connectors/json", "connectors/mixed", "connectors/bad_records.py"),
 }
-"""What nothing loads but the parts of that system; of those under no name, no part does."""
+"""What only the parts of that system measure; what stands under no name, no part measures."""
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "boto3", "google-cloud-pubsub", "grpcio", "ptars", "protobuf")
 
 
@@ -88,7 +89,7 @@ class Part:
 
     def is_measured_at(self, commit: str) -> bool:
         """Return whether nothing that it depends on has changed since a commit, in this tree either."""
-        command = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *self.paths]
+        command = [*GIT, "diff", "--quiet", commit, "--", *self.paths]
         return bool(commit) and subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
@@ -176,10 +177,9 @@ def machine() -> dict[str, str]:
 
 def commit() -> str:
     """The last commit that changes what is measured; with a plus if something of that is changed in this tree."""
-    git = ("git", "-C", str(ROOT))
-    log = [*git, "log", "-1", "--format=%h", "--abbrev=10", "--", *MEASURED]
+    log = [*GIT, "log", "-1", "--format=%h", "--abbrev=10", "--", *MEASURED]
     head = subprocess.run(log, check=True, capture_output=True, text=True).stdout
-    status = [*git, "status", "--porcelain", "--", *MEASURED]
+    status = [*GIT, "status", "--porcelain", "--", *MEASURED]
     changed = subprocess.run(status, check=True, capture_output=True, text=True).stdout
     return head.strip() + "+" * bool(changed)
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from _publish import OF_ONE_SYSTEM, PARTS, ROOT, Part
+from _publish import GIT, OF_ONE_SYSTEM, PARTS, Part
 
 BY_KEY = {part.key: part for part in PARTS}
 
 
+def git(*arguments: str) -> list[str]:
+    """The lines that a command of git prints in this tree."""
+    return subprocess.run([*GIT, *arguments], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
 def files(part: Part) -> set[str]:
     """The files of this tree that a part depends on."""
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--", *part.paths], check=True, capture_output=True, text=True
-    )
-    return set(listed.stdout.splitlines())
+    return set(git("ls-files", "--", *part.paths))
 
 
 def test_a_part_depends_on_its_connector_its_program_and_what_all_share() -> None:
@@ -43,10 +45,7 @@ def test_a_part_depends_on_the_programs_that_its_own_imports_or_starts() -> None
 
 @pytest.mark.parametrize("system", [name for name in OF_ONE_SYSTEM if name])
 def test_each_file_of_a_connector_is_measured_by_some_part(system: str) -> None:
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--", *OF_ONE_SYSTEM[system]], check=True, capture_output=True, text=True
-    )
-    assert set(listed.stdout.splitlines()) <= set().union(*map(files, PARTS))
+    assert set(git("ls-files", "--", *OF_ONE_SYSTEM[system])) <= set().union(*map(files, PARTS))
 
 
 def test_a_part_without_a_record_is_not_measured() -> None:
@@ -55,10 +54,5 @@ def test_a_part_without_a_record_is_not_measured() -> None:
 
 
 def test_a_part_is_measured_again_when_its_connector_has_changed_since() -> None:
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", "connectors/kafka"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    (commit,) = git("log", "-1", "--format=%H", "--", "connectors/kafka")
     assert not BY_KEY["kafka_latency"].is_measured_at(f"{commit}~1")
